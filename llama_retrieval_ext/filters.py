@@ -132,8 +132,8 @@ def parse_filters(filters: MetadataFilters, *, fields: Fields = MappingProxyType
 
 def _check_size(filters: MetadataFilters) -> None:
     """Raise for more conditions or levels than are tested in bounded time, without recursion."""
-    level, count = [filters], 0
-    for _ in range(_DEEPEST):
+    level, count, depth = [filters], 0, 0
+    while level and depth < _DEEPEST:
         count += sum(len(group.filters) for group in level)
         if count > _MOST_CONDITIONS:
             raise InvalidFilterError(
@@ -142,6 +142,7 @@ def _check_size(filters: MetadataFilters) -> None:
             )
         parts = (part for group in level for part in group.filters)
         level = [part for part in parts if isinstance(part, MetadataFilters)]
+        depth += 1
     if level:
         raise InvalidFilterError(
             f"filters are nested at most {_DEEPEST} levels deep, got more; write them flatter"

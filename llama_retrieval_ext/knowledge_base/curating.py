@@ -22,18 +22,17 @@ from llama_retrieval_ext.execution.context import (
 )
 from llama_retrieval_ext.execution.hints import conclude
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.filter_syntax import as_metadata_filters
-from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not, matches
+from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.interpretation import Interpretation
 from llama_retrieval_ext.knowledge_base.correcting import Correcting
 from llama_retrieval_ext.knowledge_base.interpreting import Interpreting
-from llama_retrieval_ext.knowledge_base.rankings import ScopedRanking, StoredRankings
+from llama_retrieval_ext.knowledge_base.rankings import ScopedRanking, StoredRankings, names_of
 from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.scope import Scope, source_in
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.decay import holding_first, with_holding
-from llama_retrieval_ext.stages.ranking import Pin, boosted, condition_of, least_share, placed
+from llama_retrieval_ext.stages.ranking import Pin, boosted, least_share, placed
 
 # Hits that boosts reorder, at least; fewer for boosts whose weights add up to little. On movies,
 # with votes of weight .1 and .2, nDCG@10 is the same for 20 as for 100, at a third of the cost of
@@ -42,6 +41,7 @@ _CANDIDATES: Final = 50
 _FEW_CANDIDATES: Final = 20
 _LITTLE: Final = 0.25
 _GROWTH: Final = 4
+_MOST_BLOCKED: Final = 20  # blocked hits for which boosts make room at first
 _ENDS: Final = frozenset({VALID_FROM, VALID_TO})
 
 
@@ -127,15 +127,12 @@ class Curating:
             query = yield from self.correcting.corrected(query)
         if query.interpret:
             query = yield from self.interpreting.interpreted(query, typed)
-        if self.stored.rankings is None or (self.correcting.is_shared and self.stored.is_old):
+        if not self.stored.is_read or (self.correcting.is_shared and self.stored.is_old):
             words_of = self.correcting.tokenizer.query_tokens
             yield Call(lambda: self.stored.update(self.read, words_of))
         if query.scope is None or query.scope.as_of is None:
             search = partial(self._holding_first, search)
-        stored = self.stored.rankings
-        if not stored:
-            return (yield from search(query))
-        rankings = [scoped for scoped in stored if scoped.holds_for(query.scope)]
+        rankings = self.stored.of(query.scope)
         if any(scoped.phrases for scoped in rankings):
             words = self.correcting.tokenizer.query_tokens(query.query_str)
             synonyms = [word for scoped in rankings for word in scoped.synonyms(words)]
@@ -178,30 +175,31 @@ class Curating:
         rankings: Sequence[ScopedRanking],
     ) -> Plan[list[Hit]]:
         boosts = [(scoped.condition, b) for scoped in rankings for b in scoped.ranking.boosts]
-        blocked = [
-            (scoped.condition, block.document)
-            for scoped in rankings
-            for block in scoped.ranking.blocks
-            if block.document
-        ]
-        top_k, unblocked = query.top_k, _without_blocked(query, rankings)
-        weight = sum(abs(boost.weight) for _, boost in boosts)
-        least = _CANDIDATES if weight > _LITTLE else _FEW_CANDIDATES
-        tokens = self.correcting.tokenizer.query_tokens
+        top_k, unblocked = query.top_k, query
+        for scoped in rankings:
+            if scoped.excluded is not None:
+                unblocked = unblocked.but(filters=scoped.excluded)
+        words = self.correcting.tokenizer.query_tokens(query.query_str)
         pins = [
             (pin, scoped.condition)
             for scoped in reversed(rankings)  # the narrowest scope first
-            for pin in scoped.ranking.pins
-            if not pin.query or tokens(pin.query) == tokens(query.query_str)
+            for pin in scoped.pinned(words)
         ]
+        weight = sum(abs(boost.weight) for _, boost in boosts)
+        least = _CANDIDATES if weight > _LITTLE else _FEW_CANDIDATES
         # A hit that is pinned further below, or blocked, makes room for the next.
         count = top_k and max(top_k + len(pins), least if boosts else 0)
+        room = min(_MOST_BLOCKED, sum(len(scoped.blocked) for scoped in rankings))
         shallow = unblocked
         if boosts and top_k:
             largest = partial(self.correcting.words.largest, query.scope)
             share = least_share([boost for _, boost in boosts], largest)
-            shallow = unblocked.unchecked(cutoff=(top_k + len(pins) + len(blocked), share))
-        hits = yield from _enough(shallow, search, blocked, count)
+            shallow = unblocked.unchecked(cutoff=(top_k + len(pins) + room, share))
+
+        def is_blocked(node: BaseNode) -> bool:
+            return any(scoped.blocks(node) for scoped in rankings)
+
+        hits = yield from _enough(shallow, search, is_blocked, count, room)
         if boosts:
             hits = boosted(hits, boosts, top_k=None if pins else top_k)
         if pins:
@@ -211,7 +209,7 @@ class Curating:
                 [
                     (pin.position, hit)
                     for (pin, _), hit in zip(pins, pinned, strict=True)
-                    if hit is not None and not _is_blocked(hit.node, blocked)
+                    if hit is not None and not is_blocked(hit.node)
                 ],
             )
         return hits[:top_k]
@@ -224,7 +222,7 @@ class Curating:
         Beyond the hits it is the node with most words of the question, the first of several.
         """
         for hit in hits:
-            if _is_named(hit.node, pin.document) and matches(condition, hit.node.metadata):
+            if pin.document in names_of(hit.node) and matches(condition, hit.node.metadata):
                 return hit
         nodes = [
             node
@@ -241,43 +239,24 @@ class Curating:
         return Hit(node=min(nodes, key=place), score=None, source="pin") if nodes else None
 
 
-def _without_blocked(query: Query, rankings: Sequence[ScopedRanking]) -> Query:
-    """Return the query with a filter that excludes what is blocked by filters."""
-    for scoped in rankings:
-        wheres = [condition_of(block.where) for block in scoped.ranking.blocks if block.where]
-        if wheres:
-            blocked: Condition = AnyOf(tuple(wheres)) if wheres[1:] else wheres[0]
-            if scoped.condition is not None:
-                blocked = AllOf((scoped.condition, blocked))
-            query = query.but(filters=as_metadata_filters(Not(blocked)))
-    return query
-
-
 def _enough(
     query: Query,
     search: Callable[[Query], Plan[list[Hit]]],
-    blocked: Sequence[tuple[Condition | None, str]],
+    is_blocked: Callable[[BaseNode], bool],
     count: int | None,
+    room: int,
 ) -> Plan[list[Hit]]:
-    """Return the plan for so many hits that are not blocked, if there are; for all for None."""
+    """Return the plan for so many hits that are not blocked, if there are; for all for None.
+
+    The cutoff of the query leaves room for so many blocked ones.
+    """
     depth = count
     while True:
         hits = yield from search(replace(query, top_k=depth, at_least=depth))
-        kept = [hit for hit in hits if not _is_blocked(hit.node, blocked)] if blocked else hits
-        if query.cutoff is not None and len(hits) - len(kept) > len(blocked):
+        kept = [hit for hit in hits if not is_blocked(hit.node)] if room else hits
+        if query.cutoff is not None and len(hits) - len(kept) > room:
             query = query.unchecked(cutoff=None)  # it left no room for so many
             continue
         if count is None or depth is None or len(kept) >= count or len(hits) < depth:
             return kept[:count]
         depth *= _GROWTH
-
-
-def _is_blocked(node: BaseNode, blocked: Sequence[tuple[Condition | None, str]]) -> bool:
-    return any(
-        _is_named(node, document) and matches(condition, node.metadata)
-        for condition, document in blocked
-    )
-
-
-def _is_named(node: BaseNode, document: str) -> bool:
-    return document in (node.ref_doc_id or node.node_id, source_in(node.metadata))

@@ -2,25 +2,68 @@
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.scope import Scope
-from llama_retrieval_ext.stages.ranking import Ranking
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
+from llama_retrieval_ext.filters import AnyOf, Condition, Not, both, matches
+from llama_retrieval_ext.scope import Scope, source_in
+from llama_retrieval_ext.stages.ranking import Pin, Ranking, condition_of
 
 # Rules that another process sets on a server hold after this time, in seconds.
 _MAX_AGE_S: Final = 10.0
 
 
-class ScopedRanking(NamedTuple):
-    """The rules of a scope; None for those of all."""
+@dataclass(frozen=True, slots=True)
+class ScopedRanking:
+    """The rules of a scope, as queries look them up.
+
+    Attributes:
+        scope: The scope; None for all.
+        ranking: The rules.
+        phrases: By its first word, the words of each phrase that has synonyms, and these.
+        pins: The pins with their order, by the words of their question; None for every question.
+        blocked: The names of blocked documents.
+        excluded: The condition of what is blocked by filters, within the scope.
+    """
 
     scope: Scope | None
     ranking: Ranking
-    # By its first word, the words of each phrase that has synonyms, and these.
     phrases: Mapping[str, list[tuple[list[str], tuple[str, ...]]]]
+    pins: Mapping[tuple[str, ...] | None, list[tuple[int, Pin]]]
+    blocked: frozenset[str]
+    excluded: MetadataFilters | None
+
+    @classmethod
+    def of(
+        cls, scope: Scope | None, ranking: Ranking, words_of: Callable[[str], list[str]]
+    ) -> "ScopedRanking":
+        """Return the rules of a scope; ``words_of`` splits a phrase or a question."""
+        phrases: dict[str, list[tuple[list[str], tuple[str, ...]]]] = defaultdict(list)
+        for phrase, others in ranking.expansions:
+            words = words_of(phrase)
+            if words:
+                phrases[words[0]].append((words, others))
+        pins: dict[tuple[str, ...] | None, list[tuple[int, Pin]]] = defaultdict(list)
+        for numbered in enumerate(ranking.pins):
+            question = numbered[1].query
+            pins[tuple(words_of(question)) if question else None].append(numbered)
+        blocked = frozenset(block.document for block in ranking.blocks if block.document)
+        wheres = [condition_of(block.where) for block in ranking.blocks if block.where]
+        excluded: Condition | None = None
+        if wheres:
+            excluded = AnyOf(tuple(wheres)) if wheres[1:] else wheres[0]
+            if scope is not None:
+                excluded = both(scope.condition, excluded)
+        filters = None if excluded is None else as_metadata_filters(Not(excluded))
+        return cls(scope, ranking, dict(phrases), dict(pins), blocked, filters)
 
     def synonyms(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the synonyms of phrases in the words of a question."""
@@ -28,6 +71,17 @@ class ScopedRanking(NamedTuple):
             for phrase, others in self.phrases.get(word, ()):
                 if words[at : at + len(phrase)] == phrase:
                     yield from others
+
+    def pinned(self, words: Sequence[str]) -> list[Pin]:
+        """Return the pins of a question by its words, and those of every question."""
+        numbered = *self.pins.get(None, ()), *self.pins.get(tuple(words), ())
+        return [pin for _, pin in sorted(numbered, key=itemgetter(0))]
+
+    def blocks(self, node: BaseNode) -> bool:
+        """Return whether the document of a node is blocked by its name."""
+        return not self.blocked.isdisjoint(names_of(node)) and matches(
+            self.condition, node.metadata
+        )
 
     def holds_for(self, scope: Scope | None) -> bool:
         """Return whether a query in a scope may see nodes of this one."""
@@ -46,49 +100,57 @@ class ScopedRanking(NamedTuple):
 
 
 class StoredRankings:
-    """The ranking rules of a knowledge base by scope, read when they are needed.
-
-    Attributes:
-        rankings: The rules of each scope, those of all first; None before they are read.
-    """
+    """The ranking rules of a knowledge base by scope, read when they are needed."""
 
     def __init__(self) -> None:
         self._number = 0
         self._read_at = 0.0
-        self.rankings: list[ScopedRanking] | None = None
+        # By tenant, with their order, those of all first; None before they are read.
+        self._rankings: dict[str | None, list[tuple[int, ScopedRanking]]] | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the rules were read since they were set here."""
+        return self._rankings is not None
 
     @property
     def is_old(self) -> bool:
         """Whether another process may have set others since they were read."""
         return time.monotonic() - self._read_at > _MAX_AGE_S
 
+    def of(self, scope: Scope | None) -> list[ScopedRanking]:
+        """Return the rules that a query in a scope may see, the widest first."""
+        rankings = self._rankings or {}
+        tenant = None if scope is None else scope.tenant_id
+        numbered = [pair for key in {None, tenant} for pair in rankings.get(key, ())]
+        return [
+            ranking
+            for _, ranking in sorted(numbered, key=itemgetter(0))
+            if ranking.holds_for(scope)
+        ]
+
     def update(
         self, read: Callable[[], Mapping[str, str]], words_of: Callable[[str], list[str]]
     ) -> None:
         """Read the rules of each scope; both are JSON. ``words_of`` splits a phrase."""
         number, now = self._number, time.monotonic()
-        rankings = [
-            _scoped(scope_in(key), Ranking.from_dict(json.loads(text)), words_of)
-            for key, text in sorted(read().items())
-        ]
+        rankings: dict[str | None, list[tuple[int, ScopedRanking]]] = defaultdict(list)
+        for at, (key, text) in enumerate(sorted(read().items())):
+            scope, ranking = scope_in(key), Ranking.from_dict(json.loads(text))
+            tenant = None if scope is None else scope.tenant_id
+            rankings[tenant].append((at, ScopedRanking.of(scope, ranking, words_of)))
         if number == self._number:  # none were set meanwhile
-            self._read_at, self.rankings = now, rankings
+            self._read_at, self._rankings = now, dict(rankings)
 
     def forget(self) -> None:
         """Read the rules again at the next query."""
         self._number += 1
-        self.rankings = None
+        self._rankings = None
 
 
-def _scoped(
-    scope: Scope | None, ranking: Ranking, words_of: Callable[[str], list[str]]
-) -> ScopedRanking:
-    phrases: dict[str, list[tuple[list[str], tuple[str, ...]]]] = {}
-    for phrase, others in ranking.expansions:
-        words = words_of(phrase)
-        if words:
-            phrases.setdefault(words[0], []).append((words, others))
-    return ScopedRanking(scope, ranking, phrases)
+def names_of(node: BaseNode) -> tuple[str, str]:
+    """Return by which names rules call the document of a node: its id and its source."""
+    return node.ref_doc_id or node.node_id, source_in(node.metadata)
 
 
 def scope_key(scope: Scope | None) -> str:

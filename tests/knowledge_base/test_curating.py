@@ -254,8 +254,12 @@ def test_blocked_hits_make_room_although_boosts_are_small(kb: KnowledgeBase) -> 
     metadata = {"file_path": "/x/long"}
     parts = [Document(id_=f"p{n}", text="annual leave", metadata=metadata) for n in range(4)]
     kb.add(parts, show_progress=False)
-    boosts = [Boost(where="votes>1", weight=0.1)]
-    kb.set_ranking(Ranking(boosts=boosts, blocks=[Block("/x/long"), Block("d0")]))
+    boosts, blocks = [Boost(where="votes>1", weight=0.1)], [Block("/x/long"), Block("d0")]
+    kb.set_ranking(Ranking(boosts=boosts, blocks=blocks))
+    assert titles(kb.search("annual leave", "hybrid", top_k=2))[0] == "d1"
+    many = [f"b{n}" for n in range(40)]
+    kb.add([Document(id_=name, text="annual leave") for name in many], show_progress=False)
+    kb.set_ranking(Ranking(boosts=boosts, blocks=[*blocks, *map(Block, many)]))
     assert titles(kb.search("annual leave", "hybrid", top_k=2))[0] == "d1"
 
 
