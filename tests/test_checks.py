@@ -286,6 +286,7 @@ def test_options_of_retrieve_are_answered_with_search() -> None:
         asyncio.run(GOOD.aretrieve("leave", top_k=3))  # type: ignore[call-arg]
 
 
+@pytest.mark.slow
 def test_a_call_that_does_not_fit_says_what_to_write(subtests: pytest.Subtests) -> None:
     for call in CALLS:
         with subtests.test(call=call):

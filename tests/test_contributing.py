@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
 
+import pytest
 from llama_index.core.schema import Document
 
 import llama_retrieval_ext
@@ -60,6 +61,7 @@ def rule() -> Iterator[Callable[[], object]]:
     graph.close()
 
 
+@pytest.mark.slow
 @cases(("number", "way"), [*enumerate((fusion, search, addition, rule), start=1)])
 def test_the_breakpoints_of_a_way_are_passed_in_order(
     number: int, way: Callable[[], AbstractContextManager[Callable[[], object]]]

@@ -195,7 +195,7 @@ def pets() -> Iterator[KnowledgeBase]:
         yield kb
 
 
-@pytest.mark.parametrize(
+@cases(
     ("question", "marked"),
     [
         ("emploee CAFE", [("text", "employee"), ("text", "café")]),

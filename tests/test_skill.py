@@ -36,7 +36,6 @@ from llama_retrieval_ext.samples.pages import SKILL, package_pages
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Check = Callable[[Any], None]
-SLOW = {"switch", "compose"}  # they import a client, and pandas
 TASKS: dict[str, tuple[Callable[[Path], Any], Check]] = {}
 HANDBOOK = {
     "leave.md": "Annual leave: 25 days.",
@@ -238,9 +237,8 @@ def serve_agents(folder: Path) -> object:
     return tool, kb.as_query_engine(llm=MockLLM(), scope=ACME)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in TASKS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
 def test_a_task_is_solved_by_what_the_page_says(name: str, tmp_path: Path) -> None:
     for file, text in HANDBOOK.items():
         (tmp_path / file).write_text(text)
@@ -261,6 +259,7 @@ def test_solutions_use_names_of_the_page_only() -> None:
         assert used - words - ours - of_python == set(), name
 
 
+@pytest.mark.slow
 def test_the_page_is_installed_and_the_index_lists_every_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,14 +102,15 @@ OPENERS: list[Any] = [
     lambda path: KnowledgeBase.open(f"embedded:{path}", embed_model=MockEmbedding(4)),
     lambda path: KnowledgeBase.remove(f"embedded:{path}"),
     lambda path: open_store(f"embedded:{path}"),
-    pytest.param(lambda path: open_store(f"qdrant:{path}"), marks=pytest.mark.slow),
-    pytest.param(lambda path: open_store(f"milvus:{path}.db"), marks=pytest.mark.slow),
+    lambda path: open_store(f"qdrant:{path}"),
+    lambda path: open_store(f"milvus:{path}.db"),
     lambda path: open_graph(f"graph:{path}"),
     read_documents,
     local_path,
 ]
 
 
+@pytest.mark.slow
 @cases("path", [NOBODY, "nul\0byte"])
 @cases("opener", OPENERS)
 def test_a_path_that_cannot_be_one_is_a_configuration_error(

@@ -58,6 +58,7 @@ def test_long_input_is_read_in_parts_and_merged(way: str) -> None:
     assert len(llm.prompts) > 3
 
 
+@pytest.mark.slow
 def test_streaming_yields_the_findings_of_each_part() -> None:
     llm = ScriptedLLM(findings, context_window=1200, num_output=200)
     counts = [len(each.metrics["key_tasks"]) for each in DataAnalyzer(llm=llm).stream(LOGS)]
@@ -74,6 +75,7 @@ def test_one_document_that_is_too_long_is_cut_in_parts() -> None:
     assert analysis.metrics["key_tasks"][0].sources == ["long"]
 
 
+@pytest.mark.slow
 def test_parts_that_fail_are_named_and_the_others_kept() -> None:
     def flaky(prompt: str) -> str:
         if "Day 3:" in prompt:

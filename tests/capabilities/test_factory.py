@@ -16,6 +16,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.llm.functions import CallableLLM
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 from tests.capabilities.conftest import ACME, BETA, cited
+from tests.cases import cases
 
 
 def creations(factory: CapabilityFactory) -> list[Callable[..., object]]:
@@ -48,6 +49,7 @@ def test_a_key_gives_the_same_object_and_none_a_new_one(factory: CapabilityFacto
     )
 
 
+@pytest.mark.slow
 def test_a_key_gives_the_same_object_to_eight_threads(factory: CapabilityFactory) -> None:
     start = Barrier(8)
 
@@ -80,7 +82,7 @@ def held(capability: object) -> list[BaseRetriever]:
     return [value for value in values if isinstance(value, BaseRetriever)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("capability", "options", "names"),
     [
         ("rag_generator", {}, ["advanced"]),

@@ -33,6 +33,7 @@ def test_retrieval_is_by_similarity_within_the_scope(forgetful_kb: KnowledgeBase
     assert manager.retrieve("annual leave", scope=Scope("none")) == []
 
 
+@pytest.mark.slow
 @cases(("question", "said"), [("yesterday", "3"), ("last April", "1"), ("去年十月", "0"), ("", "")])
 def test_a_question_with_a_relative_date_prefers_its_days(question: str, said: str) -> None:
     days = [(2025, 10, 4), (2026, 4, 4), (2026, 5, 8), (2026, 5, 11)]

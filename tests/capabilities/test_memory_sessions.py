@@ -59,6 +59,7 @@ def test_a_message_is_found_by_the_two_before_it_and_shown_alone(manager: Memory
     assert stored(manager)["Nice."] == "Did you finish the pottery course?\nYes, last May!"
 
 
+@pytest.mark.slow
 def test_a_message_long_after_the_others_has_their_context(manager: MemoryManager) -> None:
     remember(manager, "monday")
     later = NOON + timedelta(days=3)
@@ -67,6 +68,7 @@ def test_a_message_long_after_the_others_has_their_context(manager: MemoryManage
     assert manager.remember("Hello", session_id="tuesday", timestamp=later).context == ""
 
 
+@pytest.mark.slow
 def test_a_forgotten_message_is_in_no_context(manager: MemoryManager) -> None:
     question, answer, _ = remember(manager, "monday")
     assert manager.forget(answer.id)

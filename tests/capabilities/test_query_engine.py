@@ -93,9 +93,7 @@ def test_the_prompt_stays_within_the_context_window() -> None:
         rag.generate("word " * 1100, ["passage"])
 
 
-@pytest.mark.parametrize(
-    "answer", ["", "<think>and then the window was full", RuntimeError("503"), (60.0, "late")]
-)
+@cases("answer", ["", "<think>and then the window was full", RuntimeError("503"), (60.0, "late")])
 def test_a_failing_model_is_a_clear_error(
     kb: KnowledgeBase, answer: str | BaseException | tuple[float, str]
 ) -> None:

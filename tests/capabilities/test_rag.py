@@ -56,7 +56,7 @@ def test_an_answer_cites_hits_of_its_scope_alone(kb: KnowledgeBase, generated: G
     assert "44" not in prompt
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "problem"),
     [
         ("Annual leave is 25 days [7].", "no passage [7]"),
@@ -164,6 +164,7 @@ SAME = [
 ]
 
 
+@pytest.mark.slow
 @cases("line", SAME)
 def test_numbers_of_the_same_value_support_a_citation(line: str) -> None:
     template, _, spellings = line.partition(": ")

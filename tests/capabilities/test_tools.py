@@ -122,6 +122,7 @@ def test_a_bad_filter_is_explained_to_the_model(kb: KnowledgeBase) -> None:
     assert worst.endswith('"year" (2024, 2025).')
 
 
+@pytest.mark.slow
 def test_an_answer_fits_its_token_budget() -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
         kb.add([Document(text="leave and days " * 300) for _ in range(5)], show_progress=False)

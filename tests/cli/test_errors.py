@@ -21,6 +21,7 @@ def _context(command: str) -> typer.Context:
     return ctx
 
 
+@pytest.mark.slow
 @cases(
     ("command", "message", "spoken"),
     [

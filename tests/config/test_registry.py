@@ -88,7 +88,7 @@ def test_an_operator_that_finds_nothing_still_says_what_the_llm_wrote(registry: 
     assert records.details["hyde_queries_count"] == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "params", "words"),
     [
         ("hybird", {}, "did you mean 'hybrid'"),

@@ -51,7 +51,7 @@ def factory(kb: KnowledgeBase, llm: ScriptedLLM) -> CapabilityFactory:
     return CapabilityFactory.of(kb, llm=llm)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@cases("preset", PRESETS)
 def test_each_preset_makes_a_retriever(preset: str, factory: CapabilityFactory) -> None:
     retriever = factory.create_retriever(preset=preset, cache_key=f"test {preset}")
     assert retriever.retrieve("annual leave")[0].node_id == "leave"
@@ -110,6 +110,7 @@ def test_an_async_ner_is_awaited(kb: KnowledgeBase) -> None:
         assert not asyncio.run(retriever.asearch("what lifts?")).degraded
 
 
+@pytest.mark.slow
 @cases("size", [1, 2, 4, 8, 20])
 def test_semantic_finds_as_much_as_basic_with_scores_from_0_to_1(size: int) -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=MODEL) as own:

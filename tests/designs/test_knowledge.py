@@ -41,6 +41,7 @@ def both(rules: KGRetriever) -> KnowledgeRetriever:
     return KnowledgeRetriever(FixedRetriever(CASES), rules)
 
 
+@pytest.mark.slow
 def test_rules_come_before_cases_and_cases_before_templates(both: KnowledgeRetriever) -> None:
     response = both.search(PIT, chapter=SAFETY, engineering_type="地铁", processes=[PIT])
     assert [item.priority for item in response.items] == sorted(
@@ -65,6 +66,7 @@ def test_the_engineering_type_alone_selects_its_processes(both: KnowledgeRetriev
     assert both.retrieve_regulations() == []
 
 
+@pytest.mark.slow
 def test_a_retriever_is_made_from_storage_and_closed() -> None:
     model = FakeEmbedding()
     with open_store("embedded::memory:") as store:

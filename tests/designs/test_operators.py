@@ -62,7 +62,7 @@ def records_of(operator: Any, query: str = "annual leave days") -> list[dict[str
     return asyncio.run(operator.retrieve(query=query, tenant_id="t", kb_ids=["kb"], top_k=10))
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@cases("name", PARAMETERS)
 def test_operator_answers_with_records_of_the_scope(name: str, registry: Registry) -> None:
     records = records_of(registry.get("retriever", name)(**PARAMETERS[name]))
     assert records

@@ -145,6 +145,7 @@ class ByNumber:
         return [NodeWithScore(node=hit.node, score=5.0 - rank) for rank, hit in enumerate(best)]
 
 
+@pytest.mark.slow
 @cases("scores", [True, False])
 def test_diversity_weighs_the_score_of_the_reranker(scores: bool) -> None:
     texts = [f"tables {n} {'about ' * (12 - n)}leave" for n in range(12)]

@@ -27,7 +27,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.slow
+@cases("name", ["model.onnx", "tokenizer.json", "tokenizer_config.json"])
 def test_a_folder_without_a_file_is_refused_by_its_name(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(ConfigurationError, match=f"lacks .*{name}"):
@@ -43,7 +44,7 @@ def test_weights_are_found_where_exports_put_them(folder: Path, weights: str) ->
     assert ModelFolder.at(str(folder)).weights == weights
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "pooling"),
     [
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "CLS"),
@@ -58,7 +59,7 @@ def test_pooling_is_read_from_either_spelling(
     assert EmbeddingSource.of(str(folder)).pooling == pooling
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
     [
         {"pooling_mode": "max", "word_embedding_dimension": 8},
@@ -87,7 +88,7 @@ def test_broken_settings_are_refused_with_their_file(folder: Path) -> None:
         EmbeddingSource.of(str(folder))
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.onnx_data", "tokenizer.json", POOLING])
+@cases("name", ["model.onnx", "model.onnx_data", "tokenizer.json", POOLING])
 def test_the_hash_covers_each_file_that_determines_vectors(folder: Path, name: str) -> None:
     (folder / "model.onnx_data").write_text("weights")
     before = ModelFolder.at(str(folder)).digest
@@ -151,9 +152,7 @@ def test_the_size_of_a_download_is_logged_before_it(
     assert caplog.messages == ["downloading maker/model, about 250 MB, from Hugging Face"]
 
 
-@pytest.mark.parametrize(
-    ("limit", "cores"), [("150000 100000", 1), ("max 100000", 8), ("9900000 100000", 8)]
-)
+@cases(("limit", "cores"), [("150000 100000", 1), ("max 100000", 8), ("9900000 100000", 8)])
 def test_threads_are_bound_to_the_cores_of_the_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, cores: int
 ) -> None:

@@ -29,7 +29,7 @@ def integration(argument: str) -> type[BaseEmbedding]:
     return Fake
 
 
-@pytest.mark.parametrize(("key", "class_name", "argument"), INTEGRATIONS)
+@cases(("key", "class_name", "argument"), INTEGRATIONS)
 def test_a_name_reaches_the_integration(
     key: str, class_name: str, argument: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +42,7 @@ def test_a_name_reaches_the_integration(
     assert model.model_name == "maker/model:latest"
 
 
-@pytest.mark.parametrize("key", [key for key, _, _ in INTEGRATIONS])
+@cases("key", [key for key, _, _ in INTEGRATIONS])
 def test_a_missing_integration_names_its_package(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, f"llama_index.embeddings.{key}", missing=f"llama_index.embeddings.{key}")
     with pytest.raises(MissingDependencyError, match=f"{key}:x") as caught:

@@ -101,6 +101,7 @@ def test_calls_of_a_ranking_that_is_late_are_counted() -> None:
     assert found.results[["embeddings", "degraded", "failed"]].iloc[0].tolist() == [1, 1, 0]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     killed = Shifted(1, fails_at=9)
     with pytest.raises(KeyboardInterrupt):

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.evaluation.datasets import load_judgements
 from llama_retrieval_ext.evaluation.judgements import BY_LLM, Judgements, Level
+from tests.cases import cases
 
 
 class Pairs:
@@ -120,7 +121,7 @@ def test_a_source_without_judgements_is_an_error_with_the_expected_form(tmp_path
         Judgements({"q1": "leave"}, {"q1": {"n1": 0}})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("file", "content", "words"),
     [
         ("a.jsonl", b'{"question": "leave"', "cannot be read: JSONDecodeError"),

@@ -73,6 +73,7 @@ def test_documents_cut_anew_are_no_loss_of_quality(recorded: Path) -> None:
     assert "documents were cut anew: 100%" in compared.notes[-1]
 
 
+@pytest.mark.slow
 def test_reports_are_junit_and_markdown(recorded: Path) -> None:
     failed = gate(run_of(None, lost=8), baseline=recorded / "nodes")
     suite = ET.fromstring(failed.to_junit())

@@ -11,6 +11,7 @@ from llama_retrieval_ext.evaluation.significance import (
 )
 
 
+@pytest.mark.slow
 def test_few_differences_are_tested_exactly() -> None:
     # Of the 2^4 sign patterns only all + and all - are as far from 0.
     assert randomisation_test([1.0, 2.0, 3.0, 4.0]) == 2 / 16

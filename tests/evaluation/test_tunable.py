@@ -25,6 +25,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers import GraphRetriever
 from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding, sample_nodes
+from tests.cases import cases
 from tests.evaluation.conftest import Shifted, tuned
 
 
@@ -49,7 +50,8 @@ def pipelines(hybrid: HybridRetriever) -> dict[str, Retriever]:
     }
 
 
-@pytest.mark.parametrize("name", ["hybrid", "hybrid with a fusion", "legs", "LlamaIndex's", "MMR"])
+@pytest.mark.slow
+@cases("name", ["hybrid", "hybrid with a fusion", "legs", "LlamaIndex's", "MMR"])
 def test_the_measured_ranking_is_the_one_that_the_tuned_pipeline_returns(
     hybrid: HybridRetriever, name: str
 ) -> None:

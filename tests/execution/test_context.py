@@ -22,6 +22,7 @@ from llama_retrieval_ext.execution.context import (
 )
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.trace import Trace
+from tests.cases import cases
 from tests.execution.conftest import Composite, Search
 from tests.instrumentation import Recording, recorded
 from tests.patience import unless_stalled
@@ -190,7 +191,7 @@ def degradations(recording: Recording, *where: str) -> list[RetrievalDegradedEve
     return [event for event in found if event.where in where]
 
 
-@pytest.mark.parametrize("way", ["retrieve", "aretrieve", "search"])
+@cases("way", ["retrieve", "aretrieve", "search"])
 def test_a_leg_that_is_left_out_emits_an_event_of_llama_index(fused: Composite, way: str) -> None:
     broken = Leg("broken here", FakeRetriever(error=ConnectionError("down")))
     retriever = fused(fused(broken, FakeRetriever([("a", 0.5)])), FakeRetriever())

@@ -152,7 +152,7 @@ def test_the_async_driver_prefers_the_coroutine_of_a_call() -> None:
     assert asyncio.run(arun(plan_of(call))) == ["async"]
 
 
-@pytest.mark.parametrize("kind", [Meets, MeetsAsync])
+@cases("kind", [Meets, MeetsAsync])
 def test_legs_are_searched_concurrently(
     fused: Composite, search_anywhere: Search, kind: type[Meets]
 ) -> None:
@@ -247,7 +247,7 @@ def test_a_leg_that_raises_stop_iteration_fails_like_any_other(
     assert "StopIteration" in result.degraded[0].reason
 
 
-@pytest.mark.parametrize("leg", [FakeRetriever, FakeAsyncRetriever])
+@cases("leg", [FakeRetriever, FakeAsyncRetriever])
 def test_a_leg_that_is_cancelled_from_inside_fails_like_any_other(
     fused: Composite, search_anywhere: Search, leg: type[FakeRetriever]
 ) -> None:

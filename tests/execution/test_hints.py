@@ -52,7 +52,7 @@ def kb() -> Iterator[KnowledgeBase]:
         yield opened
 
 
-@pytest.mark.parametrize(
+@cases(
     ("filters", "hints"),
     [
         (WRONG, [NO_KEY]),
@@ -80,7 +80,7 @@ def test_a_filter_that_nothing_satisfies_is_explained(
         assert kb.search("annual leave", mode, scope=ACME).hints == ()
 
 
-@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+@cases("mode", ["vector", "keyword", "hybrid"])
 def test_a_filter_without_effect_and_a_blank_query_are_named(kb: KnowledgeBase, mode: Any) -> None:
     filters = where("author.name", "Ann", "!=")
     (hint,) = kb.search("annual leave", mode, filters=filters, scope=ACME).hints

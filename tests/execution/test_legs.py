@@ -101,7 +101,7 @@ def test_a_query_fails_where_every_leg_does(fused: Composite, search: Search) ->
     assert caught.value.__cause__ is caught.value.causes["one"]
 
 
-@pytest.mark.parametrize(("min_success", "enough"), [(0, True), (2, True), (3, False), (9, False)])
+@cases(("min_success", "enough"), [(0, True), (2, True), (3, False), (9, False)])
 def test_at_least_min_success_legs_must_answer(
     fused: Composite, *, min_success: int, enough: bool
 ) -> None:
@@ -169,7 +169,7 @@ def test_a_leg_without_time_for_a_retry_fails_at_once(fused: Composite, search: 
     assert [part.reason for part in result.degraded] == ["ConnectionError: backend down"]
 
 
-@pytest.mark.parametrize("error", CALLER_ERRORS, ids=lambda error: type(error).__name__)
+@cases("error", CALLER_ERRORS)
 def test_an_error_of_the_caller_is_raised_without_a_retry(
     fused: Composite, search: Search, error: Exception
 ) -> None:

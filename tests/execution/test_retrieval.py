@@ -28,6 +28,7 @@ from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
+from tests.cases import cases
 from tests.execution.conftest import Composite, Search
 from tests.meeting import Meeting, Meets, met_by_the_loop
 from tests.patience import unless_stalled
@@ -285,7 +286,7 @@ class WritesIntoBundle(FakeRetriever):
         return super()._retrieve(query_bundle)
 
 
-@pytest.mark.parametrize("query", ["query", QueryBundle("query"), Query("query", scope=ACME)])
+@cases("query", ["query", QueryBundle("query"), Query("query", scope=ACME)])
 def test_each_leg_of_llama_index_gets_its_own_plain_bundle(
     fused: Composite, search: Search, query: QueryType
 ) -> None:
@@ -307,7 +308,7 @@ def test_a_leg_that_writes_into_its_bundle_changes_no_other_query(
     assert ours.queries[0].custom_embedding_strs is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("filters", "kept", "reason"),
     [(None, ["acme-en", "acme-zh"], "2 of 4 hits were outside"), (ENGLISH, ["acme-en"], "3 of 4")],
 )
@@ -340,7 +341,7 @@ def test_a_leg_bound_to_another_scope_is_refused(fused: Composite, search: Searc
         search(fused(ours, FakeRetriever()), Query("query", scope=ACME))
 
 
-@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+@cases("score", [float("nan"), float("inf")])
 def test_a_leg_with_a_score_that_is_not_finite_is_left_out_and_reported(
     fused: Composite, search: Search, score: float
 ) -> None:

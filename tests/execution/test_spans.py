@@ -10,6 +10,7 @@ from llama_retrieval_ext import Query, Retriever
 from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution import Leg
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
+from tests.cases import cases
 from tests.execution.conftest import Composite, Search
 from tests.instrumentation import Recording, SeenSpan, recorded
 
@@ -32,7 +33,7 @@ def parents(recording: Recording, *retrievers: BaseRetriever) -> dict[object, ob
     return found
 
 
-@pytest.mark.parametrize("timeout_s", [None, 60])
+@cases("timeout_s", [None, 60])
 def test_every_level_is_one_span_within_the_span_of_its_parent(
     fused: Composite, search_anywhere: Search, timeout_s: float | None
 ) -> None:

@@ -17,6 +17,7 @@ def test_a_directory_and_memory_open_by_url(tmp_path: Path) -> None:
     assert (tmp_path / "new/graph.sqlite3").exists()
 
 
+@pytest.mark.slow
 @cases(
     ("url", "message"),
     [
@@ -37,6 +38,7 @@ def test_a_url_that_names_no_graph_is_refused(url: str, message: str) -> None:
         open_graph(url)
 
 
+@pytest.mark.slow
 @cases("url", ["neo4j://me:hunter2@host", "neo:me:hunter2@host"])
 def test_a_password_in_a_url_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:

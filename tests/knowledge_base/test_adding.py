@@ -6,6 +6,7 @@ from llama_index.core.schema import Document, MetadataMode, TextNode
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.nodes import LONG, found, node_of
 
@@ -36,7 +37,7 @@ def test_a_changed_document_replaces_all_of_its_old_nodes(kb: KnowledgeBase) -> 
     assert list(found(kb).values()) == ["A short text about leave."]
 
 
-@pytest.mark.parametrize(
+@cases(
     "changed",
     [
         TextNode(id_="n", text="leave", metadata={"page": 2}),
@@ -45,7 +46,6 @@ def test_a_changed_document_replaces_all_of_its_old_nodes(kb: KnowledgeBase) -> 
             id_="n", text="leave", metadata={"page": 1}, excluded_embed_metadata_keys=["page"]
         ),
     ],
-    ids=["metadata", "embedding", "what is embedded"],
 )
 def test_any_change_of_a_document_replaces_it(kb: KnowledgeBase, changed: TextNode) -> None:
     kb.add([TextNode(id_="n", text="leave", metadata={"page": 1})])

@@ -108,8 +108,9 @@ def test_documents_have_their_source_and_nodes_their_order(open_kb: Open) -> Non
     assert [node.get_content() for node in kb.get("note")] == ["annual leave"]
 
 
+@pytest.mark.slow
 @EMBEDDED
-@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+@cases("mode", ["vector", "keyword", "hybrid"])
 def test_pages_of_a_file_collapse_to_one_hit(open_kb: Open, mode: Kind) -> None:
     kb = filled(open_kb())
     hits = kb.search("annual leave", mode, top_k=3, collapse=Collapse()).hits

@@ -78,6 +78,7 @@ def test_sessions_of_one_call_have_no_message_of_each_other_in_their_contexts() 
         assert other not in node.get_content(MetadataMode.ALL)
 
 
+@pytest.mark.slow
 def test_a_knowledge_base_finds_an_answer_by_its_question_until_the_session_is_deleted() -> None:
     options: Any = {"transformations": [ConversationParser()], "embed_model": FakeEmbedding()}
     acme, beta = Scope("acme"), Scope("beta")

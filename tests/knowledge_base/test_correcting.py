@@ -20,6 +20,7 @@ from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.rankings import StoredRankings
 from llama_retrieval_ext.testing import FakeEmbedding
 from llama_retrieval_ext.text import Tokenizer
+from tests.cases import cases
 
 SENTENCE = "searched for 'employee' instead of 'emploee'"
 DATA = {"text": SENTENCE, "query": "employee leave", "words": {"emploee": "employee"}}
@@ -54,7 +55,8 @@ def kb() -> Iterator[KnowledgeBase]:
         yield opened
 
 
-@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid", "bm25", "basic", "fusion"])
+@pytest.mark.slow
+@cases("mode", ["vector", "keyword", "hybrid", "bm25", "basic", "fusion"])
 def test_every_mode_searches_the_corrected_question(kb: KnowledgeBase, mode: Kind) -> None:
     typed, meant = kb.search("emploee leave", mode), kb.search("employee leave", mode)
     assert [hit.score for hit in typed] == [hit.score for hit in meant]
@@ -183,6 +185,7 @@ def test_questions_are_answered_while_the_words_are_read(
     assert retriever.search("emploee leave").hints == (SENTENCE,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("others", "is_corrected"), [([], True), (["emploee"], False)])
 def test_a_store_that_others_write_to_confirms_each_correction(
     kb: KnowledgeBase, others: Sequence[str], is_corrected: bool

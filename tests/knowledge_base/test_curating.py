@@ -22,6 +22,7 @@ from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.stages import RRF, Block, Boost, LongContextReorder, Pin
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.engines import SERVERS, place, start
 from tests.quick import in_turn, trials
 
@@ -298,7 +299,8 @@ MODES: list[Kind] = [
 ]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.slow
+@cases("mode", MODES)
 def test_rules_hold_in_every_mode_after_all_stages(kb: KnowledgeBase, mode: Kind) -> None:
     kb.set_ranking(Ranking(pins=[Pin("d3"), Pin("/x/4", position=2)], blocks=[Block("d0")]))
     for result in (
@@ -344,6 +346,7 @@ def test_each_rule_is_explained(kb: KnowledgeBase) -> None:
     assert explained.to_dict()["hits"]
 
 
+@pytest.mark.slow
 def test_many_blocks_with_filters_are_one_condition_of_a_query(kb: KnowledgeBase) -> None:
     wheres = [*(f"votes={number}" for number in range(100, 298)), "votes=1", "votes=2"]
     kb.set_ranking(Ranking(blocks=[Block(where=where) for where in wheres]))

@@ -257,6 +257,7 @@ def test_as_of_asks_for_another_time_at_each_entrance(dated: KnowledgeBase) -> N
         dated.search(query, as_of="last year")
 
 
+@pytest.mark.slow
 def test_a_time_in_yaml_is_read_back(dated: KnowledgeBase) -> None:
     then = Scope(as_of="2021-05-05")
     pipeline = (dated.retriever("keyword") >> Top(5)).for_scope(then)

@@ -26,6 +26,7 @@ from llama_retrieval_ext.knowledge_base import storage
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.testing import FakeEmbedding
 from llama_retrieval_ext.text import Tokenizer
+from tests.cases import cases
 from tests.knowledge_base.engines import EMBEDDED, LEDGERS
 from tests.knowledge_base.nodes import book
 
@@ -177,7 +178,8 @@ def test_a_required_scope_is_required_of_every_change(model: FakeEmbedding) -> N
         assert kb.count(scope=ACME) == 1
 
 
-@pytest.mark.parametrize(
+@pytest.mark.slow
+@cases(
     ("name", "stored", "typed"),
     [("Café.txt", "NFD", "NFC"), ("한국어.txt", "NFC", "NFD"), ("が.txt", "NFD", "NFC")],
 )

@@ -15,6 +15,7 @@ from llama_index.core.response_synthesizers import Refine
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from tests.cases import cases
 from tests.knowledge_base.test_searching import YEAR, filled
 
 __all__ = ["filled"]
@@ -51,7 +52,8 @@ def test_the_query_engine_takes_llama_index_s_arguments(filled: KnowledgeBase) -
     assert "".join(streamed.response_gen)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.slow
+@cases(
     ("mode", "kind"),
     [
         ("context", ContextChatEngine),
@@ -79,7 +81,8 @@ def test_the_engine_that_condenses_questions_takes_arguments_of_both(filled: Kno
     assert isinstance(engine._query_engine._response_synthesizer, Refine)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.slow
+@cases(
     ("method", "arguments", "advice"),
     [
         ("as_query_engine", {"node_postprocessor": []}, "write node_postprocessors="),

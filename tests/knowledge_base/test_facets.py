@@ -21,6 +21,7 @@ from llama_retrieval_ext.testing.knowledge_base_contract import (
     facets_by_hand,
     random_nodes,
 )
+from tests.cases import cases
 from tests.knowledge_base.engines import EMBEDDED
 
 
@@ -127,7 +128,7 @@ def test_declared_numbers_have_ranges_beside_other_values(
     assert [part.low for part in declared["pages"].ranges] == [3, 7]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "options"),
     [
         ("tag", {}),

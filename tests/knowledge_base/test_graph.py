@@ -259,6 +259,7 @@ class Triples(TransformComponent):
         return nodes
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_llamaindex_extractors_write_into_the_graph(open_kb: Open, graph: str) -> None:
     kb = open_kb(graph=graph, kg_extractors=[ImplicitPathExtractor(), Triples()])
@@ -289,6 +290,7 @@ def test_a_mentioned_entity_keeps_its_properties(kb: KnowledgeBase) -> None:
     assert graph_of(kb).nodes(["Anne Lister"], scope=None) == {"Anne Lister": known}
 
 
+@pytest.mark.slow
 @EMBEDDED
 def test_options_of_retrievers_over_the_graph(kb: KnowledgeBase) -> None:
     add(kb, films())

@@ -10,6 +10,7 @@ from llama_retrieval_ext import KnowledgeBase, read_documents
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import groups
 from llama_retrieval_ext.knowledge_base.documents import batched
+from tests.cases import cases
 from tests.knowledge_base.nodes import node_of
 
 
@@ -65,7 +66,7 @@ def test_show_progress_false_shows_no_progress_bar(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("items", [["text"], [Document(text="x"), None], iter([b"bytes"])])
+@cases("items", [["text"], [Document(text="x"), None], iter([b"bytes"])])
 def test_adding_another_type_than_documents_names_the_type(
     kb: KnowledgeBase, items: object
 ) -> None:
@@ -102,7 +103,7 @@ def test_documents_are_in_one_batch_while_they_are_few_and_short() -> None:
     assert [len(batch) for batch in of_long] == [2, 2, 1]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("items", "instead"),
     [
         ("handbook/", r"got str; for a file or folder write kb\.sync\('handbook/'\)"),

@@ -91,6 +91,7 @@ async def test_question_for_what_held_then_finds_it_if_its_documents_say_until_w
         assert {hit.node.ref_doc_id for hit in kb.search(now, "keyword")} == {"new"}
 
 
+@pytest.mark.slow
 def test_before_the_change_is_the_day_before_the_only_one_that_a_scope_sees() -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding(dim=8)) as kb:
         question = "travel expenses before the change"

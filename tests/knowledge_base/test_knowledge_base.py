@@ -17,6 +17,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.testing import FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.nodes import book
 
 Open = Callable[..., KnowledgeBase]
@@ -120,7 +121,7 @@ def test_a_document_lives_in_one_knowledge_base(kb: KnowledgeBase) -> None:
         kb.add([Document(text="x")], scope=Scope("acme", kb_ids=["a", "b"]))
 
 
-@pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
+@cases("kind", ["vector", "keyword", "hybrid"])
 def test_a_required_scope_is_required_of_every_query(
     open_kb: Open, kind: Kind, model: FakeEmbedding
 ) -> None:
@@ -171,6 +172,7 @@ def test_a_required_scope_is_required_of_every_operation(open_kb: Open) -> None:
             call()
 
 
+@pytest.mark.slow
 def test_a_required_scope_is_recorded_and_cannot_be_withdrawn(open_kb: Open) -> None:
     with open_kb(require_scope=True) as kb:
         kb.add([Document(text="leave")], scope=ACME)

@@ -188,6 +188,7 @@ def test_metadata_that_fill_a_passage_are_an_error_that_says_what_to_do(kb: Know
     assert "excluded_embed_metadata_keys" in str(report.failures["page"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1_000, 20_000])
 def test_a_heading_of_any_length_leaves_room_for_the_text(kb: KnowledgeBase, length: int) -> None:
     report = kb.add([page(f"# Leave\n\n{LONG}\n\n## {'long ' * (length // 5)}\n\n{LONG}")])

@@ -31,6 +31,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.knowledge_base import copy_knowledge_base, documents
 from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.nodes import LONG, node_of
@@ -186,7 +187,7 @@ def test_a_model_of_another_dimension_adds_nothing(open_kb: Open, model: FakeEmb
     assert kb.count() == 1
 
 
-@pytest.mark.parametrize("ref_doc_id", ["", None, 3])
+@cases("ref_doc_id", ["", None, 3])
 def test_deleting_without_an_id_is_refused(kb: KnowledgeBase, ref_doc_id: object) -> None:
     with pytest.raises(ConfigurationError, match="id of a document"):
         kb.delete(ref_doc_id)  # type: ignore[arg-type]

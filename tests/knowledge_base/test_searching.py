@@ -26,6 +26,7 @@ def filled(kb: KnowledgeBase) -> KnowledgeBase:
     return kb
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
 async def test_search_and_asearch_give_the_hits_of_the_retriever(
     filled: KnowledgeBase, mode: Any

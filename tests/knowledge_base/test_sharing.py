@@ -19,6 +19,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writ
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.graphs import rows
 from tests.knowledge_base.nodes import LONG
 from tests.knowledge_base.permissions import Fuzzer, opened
@@ -187,7 +188,7 @@ def test_principals_come_from_a_list_a_function_or_the_metadata(kb: KnowledgeBas
     assert "allowed" not in kb.metadata_fields()
 
 
-@pytest.mark.parametrize("allowed", [[], "group:hr", ["a\0b"]])
+@cases("allowed", [[], "group:hr", ["a\0b"]])
 def test_allowed_without_principals_is_refused_and_opens_no_document(
     kb: KnowledgeBase, allowed: Any
 ) -> None:

@@ -17,6 +17,7 @@ from llama_retrieval_ext.graph import PassageLinks
 from llama_retrieval_ext.knowledge_base.kinds import Kind, SearchKind
 from llama_retrieval_ext.stages import Expand
 from llama_retrieval_ext.testing import FakeEmbedding
+from tests.cases import cases
 
 ACME = Scope("acme")
 ANN = Scope("acme", principals=["user:ann"])
@@ -87,7 +88,7 @@ WAYS: dict[str, Callable[[KnowledgeBase], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@cases("way", WAYS)
 def test_a_passage_names_no_principals_but_those_who_ask(kb: KnowledgeBase, way: str) -> None:
     stored = copy.deepcopy(kb.get("leave", scope=ACME))
     items = WAYS[way](kb)

@@ -24,6 +24,7 @@ from llama_retrieval_ext.knowledge_base import copy_knowledge_base, documents, s
 from llama_retrieval_ext.knowledge_base.adding import Addition
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument
 from llama_retrieval_ext.knowledge_base.preparation import PreparedBatch
+from tests.cases import cases
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
 from tests.knowledge_base.folders import allowed_by_name, folder, is_equal, names
@@ -408,7 +409,7 @@ def test_one_source_of_a_few_may_be_gone_but_not_the_last_one(kb: KnowledgeBase)
         keep("")
 
 
-@pytest.mark.parametrize("share", [-0.1, 20, None])
+@cases("share", [-0.1, 20, None])
 def test_a_share_of_deletions_outside_of_zero_to_one_is_refused(
     kb: KnowledgeBase, folder: Path, share: object
 ) -> None:

@@ -17,6 +17,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.records import SourceKey
 from llama_retrieval_ext.knowledge_base.readers import files
 from llama_retrieval_ext.knowledge_base.sync_sources import FileItem
+from tests.cases import cases
 from tests.knowledge_base.folders import allowed_by_name
 
 NOBODY = 65534
@@ -231,7 +232,7 @@ def test_an_iterable_that_fails_half_way_is_refused(kb: KnowledgeBase) -> None:
     assert kb.get("a")[0].get_content() == "a"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "match"),
     [
         ({"source": [Document(text="a")]}, "need name"),

@@ -72,7 +72,7 @@ def written(request: pytest.FixtureRequest) -> Run:
     return carry_out
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answers", "expected", "missing"),
     [
         (["ab"], ["AB"], []),
@@ -80,7 +80,6 @@ def written(request: pytest.FixtureRequest) -> Run:
         (["0"], [], ["X: the LLM said nothing usable: '0'"]),
         (["a", ValueError("b"), "c"], ["A", "C"], ["X: 1 of 3 answers are missing; ValueError: b"]),
     ],
-    ids=["usable", "failure", "unusable", "partly"],
 )
 def test_usable_answers_are_parsed_and_all_others_reported(
     written: Run, answers: list[ScriptedAnswer], expected: list[str], missing: list[str]

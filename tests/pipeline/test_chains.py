@@ -46,7 +46,7 @@ def test_a_hit_that_a_refinement_repeats_counts_at_its_first_place(searched: Sea
     assert node_ids(searched(SOURCE >> repeated, "q").hits) == [*"abc"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "error", "message"),
     [
         (lambda _: None, ConfigurationError, r"RefineBy.refine must return .* got None; add a ret"),
@@ -79,7 +79,7 @@ def test_refinements_get_the_original_query(searched: Searched) -> None:
     assert note.queries == ["query", "query"]
 
 
-@pytest.mark.parametrize("new", ["other", QueryBundle("other"), Query("other")])
+@cases("new", ["other", QueryBundle("other"), Query("other")])
 def test_a_rewrite_returns_a_query_in_any_form_and_keeps_the_scope(
     searched: Searched, new: str | QueryBundle
 ) -> None:
@@ -90,7 +90,7 @@ def test_a_rewrite_returns_a_query_in_any_form_and_keeps_the_scope(
     assert (call.query_str, call.embedding, call.scope) == ("other", None, query.scope)
 
 
-@pytest.mark.parametrize("new", [None, 3, ["other"]])
+@cases("new", [None, 3, ["other"]])
 def test_a_rewrite_that_returns_no_query_is_an_error(searched: Searched, new: object) -> None:
     with pytest.raises(ConfigurationError, match=r"RewriteBy.rewrite must return a string, a Qu"):
         searched(RewriteBy(lambda _: new) >> SOURCE, "query")

@@ -111,7 +111,7 @@ def test_a_fusion_that_returns_no_ranking_of_the_hits_is_an_error(
 
 
 @by_scores
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@cases("bad", [math.nan, math.inf, -math.inf])
 def test_a_score_that_is_not_finite_is_refused(make: Callable[..., Fusion], bad: float) -> None:
     legs = {"x": ranking(("a", 0.9), ("b", bad))}
     for unscored in get_args(Unscored):
@@ -149,7 +149,7 @@ weighted = pytest.mark.parametrize("make", [lambda weights: RRF(weights=weights)
 
 
 @weighted
-@pytest.mark.parametrize(
+@cases(
     ("weights", "problem"),
     [
         ((0.5,), "1 weights for 2"),
@@ -157,7 +157,6 @@ weighted = pytest.mark.parametrize("make", [lambda weights: RRF(weights=weights)
         ({"a": 0, "b": 0}, "all 2 weights are 0"),
         ({"a": 1, "c": 2}, "'c', which is no leg"),
     ],
-    ids=repr,
 )
 def test_weights_that_do_not_fit_the_legs_are_refused_at_construction(
     make: Callable[..., Fusion], weights: object, problem: str
@@ -174,7 +173,7 @@ def test_weights_of_the_fusion_replace_those_of_the_legs() -> None:
 
 
 @weighted
-@pytest.mark.parametrize(
+@cases(
     ("weights", "problem"),
     [
         ({"vector": -1}, "the weight of leg 'vector' is -1"),

@@ -23,6 +23,7 @@ from llama_retrieval_ext.execution import Plan
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FixedRetriever
+from tests.cases import cases
 from tests.meeting import Meeting, MeetsAsync
 from tests.searching import Searched
 
@@ -72,7 +73,7 @@ class Engine(CustomQueryEngine):
 BIG = TextNode(id_="big", text="the whole section")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("target", "score", "expected"),
     [
         (BIG, 0.7, [("big", 0.7, "door"), ("own", 0.5, "nodes")]),
@@ -85,7 +86,6 @@ BIG = TextNode(id_="big", text="the whole section")
         ),
         (FakeRetriever([("x", 0.9)]), 0.7, [("x", 0.9, "door"), ("own", 0.5, "nodes")]),
     ],
-    ids=["node", "score of zero", "scored node", "retriever", "retriever of LlamaIndex"],
 )
 def test_an_index_node_is_replaced_by_its_target(
     searched: Searched, target: object, score: float, expected: list[tuple[str, float, str]]
@@ -182,11 +182,7 @@ def test_targets_outside_the_scope_are_dropped(searched: Searched) -> None:
     assert {"theirs", "r-theirs"} <= set(node_ids(everything.hits))
 
 
-@pytest.mark.parametrize(
-    "sources",
-    [[], [OURS, THEIRS], [THEIRS], [{}]],
-    ids=["no sources", "mixed", "theirs", "nobody's"],
-)
+@cases("sources", [[], [OURS, THEIRS], [THEIRS], [{}]])
 def test_an_answer_from_sources_outside_the_scope_is_dropped(
     searched: Searched, sources: list[dict[str, str]]
 ) -> None:

@@ -209,7 +209,7 @@ COMPOSITIONS: tuple[Callable[[BaseNodePostprocessor], Retriever], ...] = (
 )
 
 
-@pytest.mark.parametrize("compose", COMPOSITIONS, ids=["pipeline", "chain", "retriever"])
+@cases("compose", COMPOSITIONS)
 def test_a_reranker_of_llama_index_without_an_answer_degrades_and_keeps_the_order(
     searched: Searched, compose: Callable[[BaseNodePostprocessor], Retriever]
 ) -> None:

@@ -121,7 +121,7 @@ def explained(request: pytest.FixtureRequest) -> Explain:
     return way
 
 
-@pytest.mark.parametrize(
+@cases(
     "options",
     [
         {"top_k": 1},
@@ -129,7 +129,6 @@ def explained(request: pytest.FixtureRequest) -> Explain:
         {"filters": of_tenant("globex")},
         {"timeout_s": 60, "context": {"user": "u"}},
     ],
-    ids=str,
 )
 def test_explain_takes_the_arguments_of_search(
     explained: Explain, options: dict[str, object]

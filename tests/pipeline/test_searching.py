@@ -18,6 +18,7 @@ from llama_retrieval_ext.testing.fakes import (
     FakeRetriever,
     FixedRetriever,
 )
+from tests.cases import cases
 from tests.meeting import Meeting, MeetsAsync
 
 Many = Callable[[Retriever, Sequence[str | Query]], list[SearchResult]]
@@ -108,7 +109,7 @@ def test_retrieve_many_raises_the_first_failure_when_the_parallel_queries_are_do
         )
 
 
-@pytest.mark.parametrize("queries", ["one", [None], [3]])
+@cases("queries", ["one", [None], [3]])
 def test_search_many_refuses_anything_but_a_list_of_queries(
     search_many: Many, queries: list[str]
 ) -> None:
@@ -135,7 +136,7 @@ drivers = pytest.mark.parametrize("retrieve_many", [many, amany])
 
 
 @drivers
-@pytest.mark.parametrize("at_once", [1, 3])
+@cases("at_once", [1, 3])
 def test_results_of_many_queries_are_in_the_order_of_the_queries(
     retrieve_many: Callable[..., list[list[str]]], at_once: int
 ) -> None:

@@ -126,6 +126,7 @@ def concluded(graph: EmbeddedGraph, *seeds: str) -> dict[str, list[Conclusion]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_dearer_product_raises_the_cost_of_those_downstream_and_lowers_their_profit(
     graph: EmbeddedGraph,
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_dearer_product_raises_the_cost_of_those_downstream_and_lowers_their_p
     assert chained.confidence == pytest.approx(0.72)
 
 
+@pytest.mark.slow
 def test_only_companies_downstream_of_the_product_are_concluded(graph: EmbeddedGraph) -> None:
     downstream = {
         each
@@ -175,6 +177,7 @@ def test_rules_conclude_industry_legal_representative_and_supplies_of_a_company(
     assert {each.text for each in supplied} >= SUPPLY
 
 
+@pytest.mark.slow
 def test_apps_that_are_marked_for_gambling(graph: EmbeddedGraph) -> None:
     marked = {r["id"] for r in rows("riskmining__builder__data__App") if "赌博" in r["riskMark"]}
     assert marked

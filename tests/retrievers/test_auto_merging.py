@@ -22,6 +22,7 @@ from llama_retrieval_ext.execution import Plan
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers import AutoMergingRetriever
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever
+from tests.cases import cases
 from tests.meeting import Meeting, met_by_the_loop
 from tests.searching import Searched
 
@@ -100,7 +101,7 @@ MERGED: dict[str, tuple[int, dict[str, float], dict[str, object], dict[str, floa
 }
 
 
-@pytest.mark.parametrize(("n", "found", "options", "expected"), MERGED.values(), ids=MERGED)
+@cases(("n", "found", "options", "expected"), MERGED.values())
 def test_a_parent_replaces_its_children_if_more_than_the_threshold_were_found(
     n: int,
     found: dict[str, float],

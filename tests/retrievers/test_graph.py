@@ -21,6 +21,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers import GraphRetriever, QueryFusionRetriever
 from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FixedRetriever
+from tests.cases import cases
 
 MODEL = FakeEmbedding()
 TEXTS = {
@@ -267,7 +268,7 @@ class _Unreachable(EmbeddedGraph):
         return Call(fail)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wrong", "named"),
     [
         ({"max_hops": 0}, "max_hops"),

@@ -24,6 +24,7 @@ def graphs() -> Generator[PassageGraphs]:
         yield PassageGraphs(graph, links=LINKS)
 
 
+@pytest.mark.slow
 class TestEntitySearch(RetrieverContract):
     @pytest.fixture
     def retriever(self, store: EmbeddedVectorStore, graphs: PassageGraphs) -> Retriever:

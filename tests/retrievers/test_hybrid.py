@@ -32,6 +32,7 @@ from llama_retrieval_ext.stores.open import Storage
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import EVERYTHING, FakeBackend, FakeEmbedding
 from llama_retrieval_ext.trace import Trace
+from tests.cases import cases
 from tests.searching import Searched
 
 
@@ -60,14 +61,13 @@ class StaticModel(FakeEmbedding):
     vector_share: ClassVar[float] = 0.25
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "expected"),
     [
         ({}, {"vector": 0.5, "keyword": 1.5}),
         ({"alpha": 0.5}, {"vector": 0.5, "keyword": 0.5}),
         ({"fusion": RRF()}, {"vector": 1.0, "keyword": 1.0}),
     ],
-    ids=["default", "alpha", "fusion"],
 )
 def test_the_share_that_a_model_declares_counts_unless_the_caller_gives_a_fusion_or_weights(
     backend: FakeBackend, arguments: dict[str, Any], expected: dict[str, float]
@@ -262,9 +262,7 @@ class Garbling(FakeEmbedding):
         return self._get_query_embedding(query)
 
 
-@pytest.mark.parametrize(
-    "vector", [[float("nan")], [float("inf"), 1.0], ["1"], [], None, [None], "abc", 3, [[1.0]]]
-)
+@cases("vector", [[float("nan")], [float("inf"), 1.0], ["1"], [], None, [None], "abc", 3, [[1.0]]])
 def test_an_embedding_of_a_model_that_is_no_vector_is_a_failure_of_the_model(
     store: Storage, searched: Searched, vector: Any
 ) -> None:

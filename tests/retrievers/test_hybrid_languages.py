@@ -128,7 +128,7 @@ def vector_weight(retriever: object, question: str = CHINESE) -> float:
     return weights["vector" if "vector" in weights else "dense"] / sum(weights.values())
 
 
-@pytest.mark.parametrize("name", ["hybrid", "rerank", "advanced", "auto", "fusion", "llama_hybrid"])
+@cases("name", ["hybrid", "rerank", "advanced", "auto", "fusion", "llama_hybrid"])
 def test_the_default_weights_of_every_name_follow_the_script(kb: KnowledgeBase, name: str) -> None:
     registry = Registry().bind(kb)
     for retriever in (kb.retriever(name), registry.get_retriever(name)):  # type: ignore[call-overload]
@@ -136,7 +136,8 @@ def test_the_default_weights_of_every_name_follow_the_script(kb: KnowledgeBase, 
         assert vector_weight(retriever, ENGLISH) >= 0.5
 
 
-@pytest.mark.parametrize(
+@pytest.mark.slow
+@cases(
     ("name", "given", "weight"),
     [
         ("hybrid", {"dense_weight": 0.5, "sparse_weight": 0.5}, 0.5),

@@ -75,6 +75,7 @@ def test_hits_scores_and_shares_are_those_of_one_store(
                 )
 
 
+@pytest.mark.slow
 def test_stages_find_embeddings_of_keyword_hits_in_the_store_for_vectors(
     stores: tuple[Backend, Backend, Backend],
 ) -> None:

@@ -184,7 +184,7 @@ def test_sentences_and_proofs_are_in_the_language_of_the_question_or_in_that_ask
     assert (result.hits, result.hints) == ([], ("the rules have sentences in zh, en, not in 'de'",))
 
 
-@pytest.mark.parametrize("process", ["pit", "深基坑开挖", "what is a deep pit?"])
+@cases("process", ["pit", "深基坑开挖", "what is a deep pit?"])
 def test_requirements_list_equipment_hazards_and_quality_points(
     graph: WritableGraph, process: str
 ) -> None:
@@ -421,6 +421,7 @@ def test_the_engineering_type_alone_selects_its_processes(rules: KGRuleRetriever
     assert knowledge.retrieve_regulations("no such type") == knowledge.retrieve_regulations() == []
 
 
+@pytest.mark.slow
 def test_the_engineering_type_narrows_the_processes(rules: KGRuleRetriever) -> None:
     knowledge = KnowledgeRetriever(rules=rules)
     both = ["深基坑开挖", "爆破作业", "焊接作业"]

@@ -53,6 +53,7 @@ POLICY = KnowledgePolicy(template_collections=("forms",), case_top_k=5)
 PIT = "deep foundation pit excavation"
 
 
+@pytest.mark.slow
 class TestKnowledgeRetriever(RetrieverContract):
     @pytest.fixture(scope="class")
     @staticmethod
@@ -111,7 +112,7 @@ def test_sync_and_async_knowledge_methods_agree(rules: KGRuleRetriever) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("chapter", "searched"),
     [(None, True), ("Safety", True), ("第三章 质量管理", True), ("cost", False), ("进度", False)],
 )
@@ -282,7 +283,8 @@ def knowledge(graph: GraphBackend) -> Iterator[KnowledgeRetriever]:
 NO_TYPE = "no engineering type '核电站'; the graph has '地铁', '房建', '水利'"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.slow
+@cases(
     ("ask", "hint"),
     [
         (lambda k: k.retrieve_regulations("核电站"), NO_TYPE),
@@ -318,7 +320,8 @@ def test_what_is_unknown_is_named_with_the_nearest(
     assert answer.hints[0].startswith(hint)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.slow
+@cases(
     "ask",
     [
         lambda k: k.retrieve_regulations("地铁"),

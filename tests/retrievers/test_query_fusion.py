@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import product
 from typing import Any
 
 import pytest
@@ -45,9 +46,14 @@ def scores(hits: Sequence[NodeWithScore]) -> dict[str, float | None]:
 both = pytest.mark.parametrize("fusion", [LlamaIndexFusion, QueryFusionRetriever])
 
 
-@both
-@pytest.mark.parametrize("use_async", [False, True])
-@pytest.mark.parametrize("mode", [*FUSION_MODES, "simple", "reciprocal_rerank"])
+@cases(
+    ("fusion", "mode", "use_async"),
+    product(
+        [LlamaIndexFusion, QueryFusionRetriever],
+        [*FUSION_MODES, "simple", "reciprocal_rerank"],
+        [False, True],
+    ),
+)
 def test_the_arguments_of_llama_indexs_fusion_work_unchanged(
     fusion: type[LlamaIndexFusion], mode: FUSION_MODES, use_async: bool
 ) -> None:
@@ -164,7 +170,7 @@ def test_async_retrieval_calls_the_async_method_of_the_llm() -> None:
     assert {call.query_str for call in child.calls} == {"annual leave", "days off"}
 
 
-@pytest.mark.parametrize("mode", FUSION_MODES)
+@cases("mode", FUSION_MODES)
 def test_weights_count_in_every_mode_by_position_and_by_name(
     mode: FUSION_MODES, searched: Searched
 ) -> None:
@@ -198,7 +204,7 @@ def test_legs_by_name_keep_top_k_and_required(searched: Searched) -> None:
     assert [call.top_k for call in own.calls] == [50]
 
 
-@pytest.mark.parametrize("mode", FUSION_MODES)
+@cases("mode", FUSION_MODES)
 def test_hits_without_a_score_are_found_with_a_share_of_zero(
     mode: FUSION_MODES, searched: Searched
 ) -> None:

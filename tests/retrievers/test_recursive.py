@@ -15,6 +15,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
 from llama_retrieval_ext.retrievers import RecursiveRetriever
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FixedRetriever
+from tests.cases import cases
 from tests.quick import is_async
 from tests.retrievers.references import finding
 from tests.searching import Searched
@@ -134,7 +135,7 @@ POLICIES: Mapping[ScorePolicy, dict[str, float]] = {
 }
 
 
-@pytest.mark.parametrize(("policy", "expected"), POLICIES.items(), ids=str)
+@cases(("policy", "expected"), POLICIES.items())
 def test_scores_of_parent_and_child_become_one_by_policy(
     searched: Searched, policy: ScorePolicy, expected: dict[str, float]
 ) -> None:
@@ -249,7 +250,7 @@ def test_recursive_arguments_that_cannot_work_are_refused_at_construction() -> N
         RecursiveRetriever("root", root, query_response_tmpl="{answer}")
 
 
-@pytest.mark.parametrize(("score", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1.0)])
+@cases(("score", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1.0)])
 def test_a_node_has_the_score_of_the_reference_or_one_as_in_llama_index(
     score: float | None, expected: float, searched: Searched
 ) -> None:

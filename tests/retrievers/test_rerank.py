@@ -47,6 +47,7 @@ def dense(store: EmbeddedVectorStore) -> VectorRetriever:
     return VectorRetriever(store, embed_model=FakeEmbedding(), top_k=20)
 
 
+@pytest.mark.slow
 class TestContractWithRules(RetrieverContract):
     @pytest.fixture
     def retriever(self, dense: VectorRetriever) -> Retriever:

@@ -1,6 +1,8 @@
 # ruff: noqa: RUF001 - Chinese has its own punctuation
 """The sample graph is whole, bilingual, and answers by its rules in milliseconds."""
 
+import pytest
+
 from llama_retrieval_ext import KGRetriever, KGRuleRetriever
 from llama_retrieval_ext.samples.construction_safety import (
     construction_safety,
@@ -10,6 +12,7 @@ from llama_retrieval_ext.samples.regulations import zh_safety_laws
 from tests.cases import cases
 
 
+@pytest.mark.slow
 def test_every_edge_has_its_ends_and_every_entity_two_names() -> None:
     nodes, edges = construction_safety()
     ids = {node.id for node in nodes}
@@ -33,6 +36,7 @@ def test_texts_of_the_sample_graph_are_articles_of_the_regulations() -> None:
     assert all(laws[node.id] == node.text for node in passages)
 
 
+@pytest.mark.slow
 @cases(
     ("question", "measure", "proof"),
     [

@@ -134,6 +134,7 @@ def test_the_page_searches_and_shows_why_in_a_browser(kb: KnowledgeBase, tmp_pat
     assert '<p id="status" role="status" class=""></p>' in shown
 
 
+@pytest.mark.slow
 @cases("host", ["0.0.0.0", "::", "example.com", ""])
 def test_without_keys_a_server_listens_at_no_other_address(host: str) -> None:
     with (

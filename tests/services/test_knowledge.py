@@ -39,6 +39,7 @@ def test_ask_cites_within_the_scope_and_the_token_budget(kb: KnowledgeBase) -> N
         assert SECRET[scope] not in prompt
 
 
+@pytest.mark.slow
 def test_insights_rest_on_passages_of_the_scope(kb: KnowledgeBase) -> None:
     said = '{"insights": [{"title": "Cranes", "evidence": [1], "confidence": 0.9}]}'
     made = factory(kb, [said, "nonsense", "nonsense"])
@@ -52,6 +53,7 @@ def test_insights_rest_on_passages_of_the_scope(kb: KnowledgeBase) -> None:
     assert service.insights("x", scope=Scope("nobody")).insights == []
 
 
+@pytest.mark.slow
 def test_related_without_a_graph_stand_in_the_same_passages(kb: KnowledgeBase) -> None:
     service = KnowledgeService.of(factory(kb))
     related = service.related("Tower Crane", top_k=2, scope=ACME)
@@ -123,5 +125,6 @@ def test_names_of_persons_in_chinese_are_found_without_a_ner() -> None:
     assert sorted(related(text, "塔吊")) == ["安全生产法", "张伟", "李娜", "欧阳修"]
 
 
+@pytest.mark.slow
 def test_the_subject_is_not_related_to_itself() -> None:
     assert related("张伟和李娜检查了塔吊。", "张伟做了什么？") == ["李娜"]

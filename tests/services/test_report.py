@@ -14,6 +14,7 @@ from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.services import ReportService
 from llama_retrieval_ext.services.report import WeeklyReport
+from tests.cases import cases
 from tests.services.conftest import ACME, WEEK, factory
 
 
@@ -110,11 +111,7 @@ COMPARED = "As before."
 FINDINGS = '{"findings": [{"metric": "key_tasks", "text": "Valves.", "sources": [1]}]}'
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [[RuntimeError("503")], ["no JSON"] * 2, ['{"findings": [{"metric": "key_']],
-    ids=["error", "malformed", "cut"],
-)
+@cases("answers", [[RuntimeError("503")], ["no JSON"] * 2, ['{"findings": [{"metric": "key_']])
 def test_a_failing_analysis_is_an_error_and_no_report(
     reports: Callable[..., ReportService], answers: list[object]
 ) -> None:
@@ -175,7 +172,7 @@ def test_a_report_on_chinese_logs_is_chinese_throughout(
     assert WeeklyReport.model_validate_json(json.dumps(report.to_dict())) == report
 
 
-@pytest.mark.parametrize(
+@cases(
     ("user", "style", "language", "earlier", "is_chinese"),
     [
         ("nobody", "正式", None, "", True),

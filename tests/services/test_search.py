@@ -22,6 +22,7 @@ from tests.cases import cases
 from tests.services.conftest import ACME, BETA, DOCUMENTS, PUMP, WEEK, factory
 
 
+@pytest.mark.slow
 def test_search_gives_whole_documents_each_once(kb: KnowledgeBase) -> None:
     service = SearchService.of(factory(kb))
     assert len(kb.get("pump", scope=ACME)) > 2
@@ -81,6 +82,7 @@ def test_a_search_without_documents_says_where_they_can_be() -> None:
             SearchService.of(made)
 
 
+@pytest.mark.slow
 @cases("scope", [Scope("acme"), None])
 def test_a_whole_document_is_given_to_those_who_may_see_it(scope: Scope | None) -> None:
     model = FakeEmbedding(dim=16)

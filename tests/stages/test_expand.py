@@ -136,7 +136,8 @@ def test_an_expanded_text_is_that_of_its_document_at_its_position(
     assert [hit.score for hit in found] == sorted((hit.score or 0 for hit in found), reverse=True)
 
 
-@pytest.mark.parametrize("tokens", [1, 70, 5000])
+@pytest.mark.slow
+@cases("tokens", [1, 70, 5000])
 def test_an_expanded_hit_keeps_to_its_budget(store: EmbeddedVectorStore, tokens: int) -> None:
     nodes = passages(DIARY)
     store.add(nodes)
@@ -239,6 +240,7 @@ async def test_neighbours_are_read_at_once_and_only_what_is_visible(
             assert [hit.text for hit in again] == [hit.text for hit in [best, *rest]]
 
 
+@pytest.mark.slow
 @cases("kind", ["vector", "keyword", "hybrid", "llama_hybrid", "fusion", "auto"])
 def test_hits_of_each_retriever_of_a_knowledge_base_are_expanded(kind: Any) -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=MODEL, transformations=[SMALL]) as kb:
@@ -267,6 +269,7 @@ def test_messages_are_shown_with_their_session_and_its_speakers() -> None:
         assert near[0].text == lines.rpartition("\n")[0]
 
 
+@pytest.mark.slow
 @cases("scope", [Scope("a", principals=["user:ann"]), Scope("a")])
 def test_memories_are_shown_with_those_of_their_session(scope: Scope) -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=MODEL) as kb:

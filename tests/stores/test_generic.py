@@ -32,6 +32,7 @@ from llama_retrieval_ext.stores import GenericBackend
 from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.open import source_of
 from llama_retrieval_ext.testing import FakeEmbedding
+from tests.cases import cases
 from tests.meeting import Meeting, met_by_the_loop
 
 SearchFunction = Callable[[GenericBackend, Search], list[Candidate]]
@@ -117,7 +118,7 @@ def test_distances_become_negative_scores(search: SearchFunction) -> None:
     assert (backend.features.dense.kind, backend.features.dense.high) == ("negative_distance", 0.0)
 
 
-@pytest.mark.parametrize("score", [None, math.nan])
+@cases("score", [None, math.nan])
 def test_a_score_that_is_no_number_is_refused(score: float | None, search: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9), ("b", score))
     with pytest.raises(ScoreError, match="'b'"):
@@ -157,7 +158,7 @@ def test_a_filter_that_the_store_cannot_evaluate_is_refused(search: SearchFuncti
         search(GenericBackend(store), Search(5, EN))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("condition", "calls_store", "filtered"),
     [
         (Not(AnyOf(())), True, False),
@@ -165,7 +166,6 @@ def test_a_filter_that_the_store_cannot_evaluate_is_refused(search: SearchFuncti
         (AllOf((EN, AnyOf(()))), False, False),
         (AnyOf((EN, Not(AllOf(())))), True, True),
     ],
-    ids=repr,
 )
 def test_empty_groups_never_reach_a_store(
     condition: Condition, calls_store: bool, filtered: bool, search: SearchFunction

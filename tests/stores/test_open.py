@@ -140,6 +140,7 @@ def test_a_collection_that_is_not_in_the_file_does_not_exist(
             open_store(f"{url}?collection=typo", must_exist=True)
 
 
+@pytest.mark.slow
 @cases("url", ["embedded::memory:", "qdrant::memory:"])
 def test_a_retriever_does_not_read_a_store_that_it_would_make_in_memory(url: str) -> None:
     if url.startswith("qdrant"):

@@ -122,9 +122,7 @@ NATIVE = (
     NativeFusion(kind=WeightedSum, scales=(Normalisation.MIN_MAX, Normalisation.MIN_MAX)),
 )
 FEATURES = replace(EVERYTHING, fusions=NATIVE)
-fusions = pytest.mark.parametrize(
-    "how", [how for native in NATIVE for how in sample_fusions(native, candidates=10)], ids=str
-)
+fusions = cases("how", [how for native in NATIVE for how in sample_fusions(native, candidates=10)])
 
 
 @fusions

@@ -109,6 +109,7 @@ class TestFullBackend(BackendContract):
         return FakeBackend(sample_nodes(embed_model))
 
 
+@pytest.mark.slow
 class TestBackendWithoutKeywords(BackendContract):
     @pytest.fixture
     def backend(self, embed_model: BaseEmbedding) -> Backend:
@@ -117,6 +118,7 @@ class TestBackendWithoutKeywords(BackendContract):
         )
 
 
+@pytest.mark.slow
 class TestBackendWithoutVectors(BackendContract):
     @pytest.fixture
     def backend(self) -> Backend:

@@ -13,6 +13,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     Prepared,
     SpooledDocument,
 )
+from tests.cases import cases
 from tests.knowledge_base.ledger.memory_server import PATIENCE_S, Server, plain, prepared
 
 
@@ -36,7 +37,7 @@ def test_a_claimed_document_is_free_when_its_writer_is_done(server: Server) -> N
     assert second.begin([prepared("a")]) == [WriteOutcome.UNCHANGED]
 
 
-@pytest.mark.parametrize("state", ["adding", "updating", "deleting"])
+@cases("state", ["adding", "updating", "deleting"])
 def test_changes_of_a_dead_writer_are_settled_when_its_claim_is_old(
     server: Server, state: str
 ) -> None:

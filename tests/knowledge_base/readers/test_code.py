@@ -198,6 +198,7 @@ def test_a_passage_of_code_keeps_its_indentation() -> None:
     assert all(text.startswith("    total") for text in others)
 
 
+@pytest.mark.slow
 def test_without_the_extra_code_is_cut_as_text(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

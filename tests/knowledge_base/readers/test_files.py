@@ -15,6 +15,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation import Judgements
 from llama_retrieval_ext.knowledge_base.readers.files import iter_documents
 from llama_retrieval_ext.testing import FakeEmbedding
+from tests.cases import cases
 
 
 def read(paths: list[Path], **options: Any) -> Any:
@@ -204,6 +205,7 @@ def opened(folder: Path, place: str = "embedded::memory:", *, by_sync: bool) -> 
     return kb
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_sync", [False, True], ids=["read", "sync"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_file_is_named_in_composed_and_in_decomposed_letters(
@@ -238,7 +240,7 @@ def test_a_file_is_named_in_composed_and_in_decomposed_letters(
         assert [source.source for source in kb.sources()] == [str(stored / "tea.txt")]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_paths_and_patterns_find_files_in_either_form(stored: Path, form: Form) -> None:
     file = cafe(stored, form)
     lunch, tea = ["Lunch is at noon."], ["Tea is at four."]

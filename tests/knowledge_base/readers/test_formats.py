@@ -10,6 +10,7 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from tests.cases import cases
 from tests.knowledge_base.readers.sample_files import write_pdf
 from tests.knowledge_base.readers.test_files import read, texts
 
@@ -53,7 +54,7 @@ def test_csv_is_a_document_for_each_row_with_the_names_of_columns(tmp_path: Path
     assert texts(tmp_path / "staff.csv") == ["name: 李雷\nrole: welder", "name: Ann\nrole: "]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("table", "first"),
     [
         ("Ann,30,Paris\nBob,41,Rome\nEve,22,Bonn", "column 1: Ann\ncolumn 2: 30\ncolumn 3: Paris"),
@@ -170,6 +171,7 @@ def test_text_in_a_named_encoding_is_read(tmp_path: Path, name: str) -> None:
     assert documents.left_out == {}
 
 
+@pytest.mark.slow
 def test_spreadsheet_that_claims_too_many_cells_is_read_by_what_it_has(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
@@ -190,6 +192,7 @@ def test_spreadsheet_that_claims_too_many_cells_is_read_by_what_it_has(tmp_path:
     assert time.process_time() - start < 3
 
 
+@pytest.mark.slow
 def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
@@ -205,7 +208,7 @@ def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path) -> None:
     assert time.process_time() - start < 8
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a.pptx", "a.docx", "a.odt"])
+@cases("name", ["a.xlsx", "a.pptx", "a.docx", "a.odt"])
 def test_office_file_with_a_part_larger_than_it_states_is_left_out(
     tmp_path: Path, name: str
 ) -> None:
@@ -218,6 +221,7 @@ def test_office_file_with_a_part_larger_than_it_states_is_left_out(
     assert reason == "it is damaged: its part 'content.xml' is not what was packed"
 
 
+@pytest.mark.slow
 def test_office_file_that_unpacks_to_too_much_is_left_out_unopened(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "bomb.docx", "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("word/document.xml", b" " * 10_000_000)

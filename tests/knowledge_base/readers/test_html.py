@@ -8,6 +8,7 @@ import pytest
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument, sections_of
 from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
+from tests.cases import cases
 
 LONG = "Every employee has twenty-five days of annual leave, which are granted on request. " * 6
 SPANISH = "<p>El niño y la señora Muñoz de España: año 2024.</p>"
@@ -21,7 +22,7 @@ def read(
     return read_documents(folder / name, encoding=encoding)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("page", "text"),
     [
         ("<select><option>Red<option>Green</select>", "Red\nGreen"),
@@ -55,7 +56,7 @@ def test_other_suffixes_and_xhtml_are_html(tmp_path: Path, name: str, nbsp: str)
     assert document.metadata["title"] == "Rules"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("head", "codec", "encoding"),
     [
         ("<meta charset=iso-8859-1>", "cp1252", ""),
@@ -97,7 +98,7 @@ BOXES = [
 ]
 
 
-@pytest.mark.parametrize("box", BOXES)
+@cases("box", BOXES)
 def test_heading_in_a_box_rules_its_box_only(tmp_path: Path, box: str) -> None:
     inside = box.format(f"<h3>Tip</h3><p>{LONG}</p>")
     page = f"<h1>Rules</h1><h2>Leave<h3>Notice</h3><p>{LONG}</p>{inside}<p>{LONG}</p><h3>Sick</h3>x"

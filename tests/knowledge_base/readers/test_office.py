@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from tests.cases import cases
 from tests.knowledge_base.readers.sample_files import write_styled_docx
 from tests.knowledge_base.readers.test_files import texts
 
@@ -34,7 +35,7 @@ def formula(inside: str) -> str:
     return f"<w:p><m:oMath xmlns:m='{MATH}'>{inside}</m:oMath></w:p>"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "shown"),
     [
         (
@@ -80,7 +81,6 @@ def formula(inside: str) -> str:
             "new",
         ),
     ],
-    ids=["numbers", "formula", "moved", "footnote", "initial", "symbols", "ruby", "alternatives"],
 )  # fmt: skip
 def test_word_shows_what_is_no_text_in_the_file(tmp_path: Path, body: str, shown: str) -> None:
     note = f"<w:footnote w:id='2'>{paragraph('Except for batteries')}</w:footnote>"
@@ -119,7 +119,7 @@ def test_slides_have_their_charts_titles_and_alternative_texts(tmp_path: Path) -
     )
 
 
-@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx"])
+@cases("name", ["a.docx", "a.pptx", "a.xlsx"])
 def test_office_file_with_a_password_says_so(tmp_path: Path, name: str) -> None:
     container = b"\xd0\xcf\x11\xe0" + "EncryptedPackage".encode("utf-16-le")
     (tmp_path / name).write_bytes(container)
@@ -127,7 +127,7 @@ def test_office_file_with_a_password_says_so(tmp_path: Path, name: str) -> None:
     assert reason == "it is encrypted; save it without a password"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "content"),
     [
         ("page.doc", b"\xef\xbb\xbf<html><body><p>Thirty days</p></body></html>"),
@@ -152,6 +152,7 @@ def test_damaged_office_file_says_so(tmp_path: Path, name: str, content: bytes) 
     assert reason == f"it is damaged, or not a file of kind {name[2:].upper()}"
 
 
+@pytest.mark.slow
 def test_slides_have_the_bullets_below_bullets(tmp_path: Path) -> None:
     import pptx  # noqa: PLC0415 - slow to import
 
@@ -166,6 +167,7 @@ def test_slides_have_the_bullets_below_bullets(tmp_path: Path) -> None:
     assert texts(tmp_path / "talk.pptx") == ["Leave\nAnnual\nCarried over"]
 
 
+@pytest.mark.slow
 def test_workbook_has_titles_several_tables_formulas_and_comments(tmp_path: Path) -> None:
     import openpyxl  # noqa: PLC0415 - slow to import
     from openpyxl.comments import Comment  # noqa: PLC0415

@@ -10,6 +10,7 @@ from llama_retrieval_ext import KnowledgeBase, read_documents
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument
 from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
+from tests.cases import cases
 from tests.knowledge_base.readers.sample_files import write_pdf
 
 BROKEN = "The quick retrie-\nval of documents is well-\nknown since 1990-\n1995 and so\xad\nft."
@@ -29,7 +30,8 @@ def test_words_that_are_broken_at_the_end_of_a_line_stay_in_the_text_as_they_are
     assert page.text == BROKEN.replace("\xad", "-")
 
 
-@pytest.mark.parametrize("question", ["retrieval", "retrie", "well-known", "known", "soft"])
+@pytest.mark.slow
+@cases("question", ["retrieval", "retrie", "well-known", "known", "soft"])
 def test_broken_words_are_found_joined_and_as_they_stand(
     tmp_path: Path, kb: KnowledgeBase, question: str
 ) -> None:
@@ -132,7 +134,7 @@ def test_bookmarks_that_lead_in_a_circle_end(tmp_path: Path) -> None:
     assert {heading.text for heading in page.outline.headings} == {"Rules"}
 
 
-@pytest.mark.parametrize("title", ["Microsoft Word - draft", "rules.indd", "untitled"])
+@cases("title", ["Microsoft Word - draft", "rules.indd", "untitled"])
 def test_the_title_that_a_program_wrote_is_no_title(tmp_path: Path, title: str) -> None:
     write_pdf(tmp_path / "a.pdf", "text", title=title)
     (page,) = read(tmp_path / "a.pdf")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from tests.cases import cases
 from tests.knowledge_base.readers.test_files import texts
 
 KOREAN = "도서관은 아침 아홉 시에 문을 엽니다. 연차 휴가는 이십오 일입니다. 직원은 매년 신청합니다."
@@ -20,7 +21,7 @@ GREEK = "Ώρα εννέα ανοίγει το βιβλιοπωλείο. Άδε�
 RUSSIAN = "Библиотека открывается в девять часов утра. Отпуск составляет двадцать пять дней."
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "encodings", "is_read"),
     [
         (KOREAN, "euc_kr cp949 iso2022_kr utf-16-le utf-32-be", True),
@@ -63,7 +64,7 @@ def test_xml_is_read_in_the_encoding_that_it_declares(tmp_path: Path) -> None:
     assert texts(tmp_path / "a.xml") == [text]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "content", "rows"),
     [
         ("a.csv", "item;price\nrope;12,5\n", ["item: rope\nprice: 12,5"]),
@@ -235,7 +236,7 @@ YAML = (
 TOML = '+++\ntitle = "Leave"\ntags = ["hr", "law"]\ndate = 2024-05-01\ndraft = false\n+++\n'
 
 
-@pytest.mark.parametrize("block", [YAML, TOML, YAML.replace("\n", "\r\n")])
+@cases("block", [YAML, TOML, YAML.replace("\n", "\r\n")])
 def test_scalars_and_lists_become_metadata(tmp_path: Path, block: str) -> None:
     (tmp_path / "a.md").write_bytes(f"{block}# Leave\n25 days.".encode())
     (document,) = read_documents(tmp_path)
@@ -245,7 +246,7 @@ def test_scalars_and_lists_become_metadata(tmp_path: Path, block: str) -> None:
     assert "author" not in document.metadata
 
 
-@pytest.mark.parametrize("value", ["12:30", "012", "0o12", "1_000", "1e3", "2024-13-45"])
+@cases("value", ["12:30", "012", "0o12", "1_000", "1e3", "2024-13-45"])
 def test_what_two_versions_of_yaml_read_differently_stays_as_it_is_written(
     tmp_path: Path, value: str
 ) -> None:
@@ -255,7 +256,7 @@ def test_what_two_versions_of_yaml_read_differently_stays_as_it_is_written(
     assert document.text == "text"
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "---\n- a list\n---\ntext",

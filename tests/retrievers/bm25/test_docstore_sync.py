@@ -19,6 +19,7 @@ from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreFollower, DocstoreLimits
 from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import cases
 
 
 class CountingDocstore(SimpleDocumentStore):
@@ -100,7 +101,7 @@ def test_a_change_of_metadata_alone_is_seen(docstore: CountingDocstore) -> None:
     assert node_ids(retriever.retrieve("rye")) == ["b"]
 
 
-@pytest.mark.parametrize("deleted", ["x", "y", "z"])
+@cases("deleted", ["x", "y", "z"])
 def test_the_deletion_of_one_of_several_equal_nodes_is_seen(
     docstore: CountingDocstore, deleted: str
 ) -> None:
@@ -237,7 +238,7 @@ def test_refresh_sees_changes_immediately_and_is_a_no_op_without_a_docstore(
     assert node_ids(plain.retrieve("apple")) == ["a"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cache_ttl_s", "max_chunks", "says"),
     [(-1.0, None, "cache_ttl_s"), (float("nan"), None, "cache_ttl_s"), (1.0, 0, "max_chunks")],
 )

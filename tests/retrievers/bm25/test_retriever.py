@@ -35,6 +35,7 @@ class TestOverNodes(RetrieverContract):
         return BM25Retriever()
 
 
+@pytest.mark.slow
 class TestOverDocstore(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> BM25Retriever:

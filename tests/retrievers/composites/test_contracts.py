@@ -47,8 +47,8 @@ def nested_three_deep(vector: Retriever, keyword: Retriever) -> Retriever:
 
 
 Compose = Callable[[Retriever, Retriever], Retriever]
-COMPOSITES: dict[str, Compose] = {
-    "fused": lambda vector, keyword: (vector | keyword) >> RRF(),
+COMPOSITES: dict[str, Compose] = {"fused": lambda vector, keyword: (vector | keyword) >> RRF()}
+SLOW: dict[str, Compose] = {
     "query fusion": lambda vector, keyword: QueryFusionRetriever(
         {"dense": vector, "bm25": keyword},
         mode=FUSION_MODES.RELATIVE_SCORE,
@@ -59,8 +59,6 @@ COMPOSITES: dict[str, Compose] = {
     "recursive": lambda vector, keyword: RecursiveRetriever(
         "root", {"root": SignPost(), "documents": vector}
     ),
-}
-SLOW: dict[str, Compose] = {
     "fallback": lambda vector, keyword: FallbackRetriever(keyword, vector, enough=3),
     "auto-merging": lambda vector, keyword: AutoMergingRetriever(vector, SimpleDocumentStore()),
     "intent": lambda vector, keyword: IntentAdaptiveRetriever(vector | keyword),

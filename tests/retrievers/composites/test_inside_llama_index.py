@@ -27,6 +27,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers import FallbackRetriever
 from llama_retrieval_ext.testing import ScriptedLLM, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeBackend, FakeEmbedding, FakeRetriever
+from tests.cases import cases
 from tests.retrievers.references import finding
 
 QUERY = "annual leave days"
@@ -115,9 +116,8 @@ def as_an_object(composite: Retriever) -> BaseRetriever:
     return finding(IndexNode(id_="door", text="door", index_id="x", obj=composite))
 
 
-@pytest.mark.parametrize(
-    "around", [in_fusion, in_router, in_recursion, in_auto_merging, in_transform, as_an_object]
-)
+@pytest.mark.slow
+@cases("around", [in_fusion, in_router, in_recursion, in_auto_merging, in_transform, as_an_object])
 def test_a_composite_works_inside_composites_of_llama_index(
     around: Callable[[Retriever], BaseRetriever], composite: Retriever, expected: list[str]
 ) -> None:

@@ -26,6 +26,7 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import cases
 from tests.instrumentation import recorded
 from tests.retrievers.references import finding
 from tests.searching import Searched
@@ -163,10 +164,9 @@ COMPOSITES: dict[str, Callable[[FixedRetriever], Retriever]] = {
         RerankRetriever(branches(leg >> RuleRerank()) >> RRF() >> RuleRerank(), RuleRerank())
     ),
 }
-every_composite = pytest.mark.parametrize("make", COMPOSITES.values(), ids=COMPOSITES.keys())
 
 
-@every_composite
+@cases("make", COMPOSITES.values())
 def test_a_larger_top_k_of_the_query_reaches_the_legs_and_a_smaller_one_does_not(
     searched: Searched, make: Callable[[FixedRetriever], Retriever]
 ) -> None:

@@ -89,6 +89,7 @@ HANDING_ON: dict[str, Callable[[], Retriever]] = {
 }
 
 
+@pytest.mark.slow
 @both_ways
 @unless_stalled
 def test_the_childs_fused_ranking_comes_after_each_leg(stream: Streamed) -> None:

@@ -1,11 +1,10 @@
 """A language model that chooses routes, whatever it answers."""
 
-import pytest
-
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
+from tests.cases import cases
 from tests.retrievers.routing.sample_routes import names, routes
 from tests.searching import Searched
 
@@ -32,7 +31,7 @@ LLM_ANSWERS: dict[str, tuple[ScriptedAnswer, list[str], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("answer", "expected", "degraded"), LLM_ANSWERS.values(), ids=LLM_ANSWERS)
+@cases(("answer", "expected", "degraded"), LLM_ANSWERS.values())
 def test_any_answer_of_the_llm_leads_to_hits(
     answer: ScriptedAnswer, expected: list[str], degraded: bool, searched: Searched
 ) -> None:

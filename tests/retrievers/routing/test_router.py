@@ -26,6 +26,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
 from llama_retrieval_ext.stages import RRF, Max
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
+from tests.cases import cases
 from tests.meeting import Meeting, met_by_the_loop
 from tests.patience import unless_stalled
 from tests.retrievers.references import finding
@@ -94,7 +95,7 @@ FAILING: dict[str, tuple[Selector | BaseSelector, str]] = {
 }
 
 
-@pytest.mark.parametrize(("selector", "reason"), FAILING.values(), ids=FAILING)
+@cases(("selector", "reason"), FAILING.values())
 def test_a_selector_that_fails_takes_the_fallback_and_says_so(
     selector: Selector | BaseSelector, reason: str, searched: Searched
 ) -> None:
@@ -134,7 +135,7 @@ def test_the_other_routes_are_searched_if_every_picked_route_fails(searched: Sea
     assert [part.where for part in result.degraded] == ["broken"]
 
 
-@pytest.mark.parametrize("picks", [["one"], ["one", "two"], []], ids=str)
+@cases("picks", [["one"], ["one", "two"], []])
 def test_the_query_fails_if_all_routes_fail(picks: list[str], searched: Searched) -> None:
     offered = {"one": Route(broken(), "one"), "two": Route(broken(), "two")}
     with pytest.raises(TooFewLegsError, match="down"):

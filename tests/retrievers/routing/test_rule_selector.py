@@ -7,6 +7,7 @@ import pytest
 from llama_retrieval_ext import Query, RouteRule, RuleSelector
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.retrievers import Selection
+from tests.cases import cases
 from tests.retrievers.routing.sample_routes import CHOICES, Selected
 
 HOLDS: Mapping[str, tuple[RouteRule, str | Query, str | Query]] = {
@@ -27,7 +28,7 @@ HOLDS: Mapping[str, tuple[RouteRule, str | Query, str | Query]] = {
 }
 
 
-@pytest.mark.parametrize(("rule", "yes", "no"), HOLDS.values(), ids=HOLDS)
+@cases(("rule", "yes", "no"), HOLDS.values())
 def test_a_rule_holds_when_everything_it_names_does(
     rule: RouteRule, yes: str | Query, no: str | Query, select: Selected
 ) -> None:

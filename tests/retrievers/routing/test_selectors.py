@@ -24,6 +24,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     as_selector,
 )
 from llama_retrieval_ext.testing import FakeEmbedding
+from tests.cases import cases
 from tests.retrievers.routing.sample_routes import CHOICES, Selected
 
 
@@ -103,9 +104,7 @@ class Scripted(Selector):
         return [Selection(name) for name in self.said]
 
 
-@pytest.mark.parametrize(
-    ("picks", "expected"), [(1, "code"), ("food", "food"), ([2], "food"), ([], None)]
-)
+@cases(("picks", "expected"), [(1, "code"), ("food", "food"), ([2], "food"), ([], None)])
 def test_a_selector_may_return_an_index_or_a_name(
     picks: Any, expected: str | None, select: Selected
 ) -> None:

@@ -130,7 +130,7 @@ def test_the_prompt_holds_the_numbered_documents_and_the_query_verbatim() -> Non
     assert "Query: what is {query}?" in prompt
 
 
-@pytest.mark.parametrize("answer", ["The second is best.", "```\n```", ConnectionError("no route")])
+@cases("answer", ["The second is best.", "```\n```", ConnectionError("no route")])
 def test_an_unusable_answer_of_the_llm_leaves_the_order_unchanged(
     answer: ScriptedAnswer, searched: Searched
 ) -> None:

@@ -12,6 +12,7 @@ from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.stages import Decompose, HyDE, HyDEFanOut, MultiQuery, StepBack
 from llama_retrieval_ext.testing import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
+from tests.cases import cases
 from tests.patience import unless_stalled
 
 Build = Callable[[LLM, BaseRetriever], Retriever]
@@ -36,7 +37,7 @@ USABLE = [
 
 
 @BUILT
-@pytest.mark.parametrize("answer", UNUSABLE)
+@cases("answer", UNUSABLE)
 def test_an_unusable_answer_leaves_the_query_as_it_is(
     answer: ScriptedAnswer, build: Build, searched: Callable[[Retriever, Query], SearchResult]
 ) -> None:
@@ -52,7 +53,7 @@ def test_an_unusable_answer_leaves_the_query_as_it_is(
 
 
 @BUILT
-@pytest.mark.parametrize("answer", USABLE)
+@cases("answer", USABLE)
 def test_a_usable_answer_is_read_from_any_layout(
     answer: str, build: Build, searched: Callable[[Retriever, Query], SearchResult]
 ) -> None:

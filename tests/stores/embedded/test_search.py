@@ -22,6 +22,7 @@ from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import cases
 from tests.stores.filters_contract import FiltersContract
 from tests.stores.odd_metadata import BIG, HARD_STRINGS, NUMBERS, STRINGS, OddMetadata, matching
 
@@ -88,7 +89,7 @@ def close_to(expected: dict[int, float], tenant: str = "") -> object:
     return pytest.approx(named, rel=1e-5)
 
 
-@pytest.mark.parametrize("query", ["annual leave", "年假", "leave leave report", "parse filters"])
+@cases("query", ["annual leave", "年假", "leave leave report", "parse filters"])
 def test_scores_are_bm25(store: EmbeddedVectorStore, query: str) -> None:
     store.add(nodes(TEXTS))
     assert scores(store, query) == close_to(bm25(TEXTS, query))
@@ -153,6 +154,7 @@ def test_nodes_without_any_term_can_be_all_there_is(store: EmbeddedVectorStore) 
     assert set(scores(store, "leave")) == {"n"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fusion", [WeightedSum(), RRF()], ids=["sum", "rrf"])
 def test_hybrid_hits_among_equal_scores_do_not_depend_on_how_many_tied_before(
     fusion: WeightedSum | RRF, store: EmbeddedVectorStore

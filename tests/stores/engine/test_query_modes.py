@@ -18,6 +18,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cases import cases
 
 WORDS = ["annual", "leave", "sick", "report", "year", "office", "canteen", "travel", "rule", "law"]
 DIMENSION = 8
@@ -120,7 +121,7 @@ def test_hybrid_with_alpha_weighs_normalised_scores(
     assert pairs(result) == pytest.approx(best(scores, 10))
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0])
+@cases("threshold", [0.0, 0.5, 1.0])
 def test_mmr_picks_what_the_formula_picks(filled: EmbeddedVectorStore, threshold: float) -> None:
     similar = best(cosines(NODES), 40)
     by_id = {node.node_id: node for node in NODES}
@@ -151,7 +152,7 @@ def test_mmr_breaks_ties_by_node_id(store: EmbeddedVectorStore, order: int) -> N
     assert store.query(request, mmr_prefetch_factor=5).ids == ["0-x", "0-y", "1-x", "1-y"]
 
 
-@pytest.mark.parametrize("top_k", [1, 200, 1000, 10**12])
+@cases("top_k", [1, 200, 1000, 10**12])
 def test_top_k_can_be_anything_from_one(filled: EmbeddedVectorStore, top_k: int) -> None:
     for mode in (DEFAULT, HYBRID, MMR):
         assert len(filled.query(query(mode=mode, similarity_top_k=top_k)).ids or []) == min(
@@ -170,7 +171,7 @@ def test_a_vector_store_index_searches_in_every_mode(store: EmbeddedVectorStore)
         assert [hit.node.node_id for hit in retriever.retrieve("canteen at noon")] == ["n2"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "options", "reason"),
     [
         ({"mode": SPARSE, "sparse_top_k": 0}, {}, "at least 1"),
@@ -183,7 +184,6 @@ def test_a_vector_store_index_searches_in_every_mode(store: EmbeddedVectorStore)
         ({"mode": MMR}, {"mmr_prefetch_factor": 0}, "a number from 1, got 0"),
         ({"mode": MMR, "mmr_threshold": 0.3}, {"mmr_threshold": 0.7}, "=0.3 and .*=0.7"),
     ],
-    ids=repr,
 )
 def test_fields_and_options_that_a_mode_cannot_use_are_refused(
     filled: EmbeddedVectorStore, fields: dict[str, object], options: dict[str, Any], reason: str

@@ -61,6 +61,7 @@ def test_the_number_of_indexes_is_limited_and_filters_work_beyond_it(
     assert store.count(MetadataFilters(filters=[last])) == 1
 
 
+@pytest.mark.slow
 def test_a_reopened_store_keeps_its_indexes(tmp_path: Path) -> None:
     with EmbeddedVectorStore(tmp_path / "s") as store:
         store.add([node("a", k="text", **{"a.b": 1})])
