@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from threading import Event, Lock, Thread
@@ -29,6 +29,7 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 _logger = logging.getLogger(__name__)
 # Reads the nodes of a scope; of all for None.
 Read = Callable[[Scope | None], Iterable[BaseNode]]
+Unnoted = Callable[[Scope | None, Vocabulary], int | None]
 # Tenants whose words are kept: the least recently used are read again.
 _MOST_TENANTS: Final = 64
 _MOST_SCOPES: Final = 1_000  # of a tenant, whose groups are kept
@@ -51,6 +52,11 @@ class _Words:
     # Nodes that were written, or None for deleted ones, while the others are read.
     written: list[tuple[str, BaseNode | None]] = field(default_factory=list)
     slots: dict[str, int] = field(default_factory=dict)  # of the rows of written nodes
+    # Written nodes that may have a row of an earlier version, to which a failed write returns.
+    replaced: set[str] = field(default_factory=set)
+    is_current: bool = True
+    # The store's number of changes that were not noted, since all its texts are known.
+    unnoted: int | None = None
     groups: dict[Scope | None, tuple[int, list[Hashable]]] = field(default_factory=dict)
     # By metadata key, a number that no node exceeds.
     largest: dict[str, float] = field(default_factory=dict)
@@ -60,7 +66,12 @@ class _Words:
         """Add, replace or remove a node, now or after the others were read."""
         with self.lock:
             if node is None and self.slots.get(node_id, slot) != slot:
+                self.replaced.discard(node_id)
                 return  # the row of an earlier version
+            if node is None:
+                self.is_current &= node_id not in self.replaced
+            elif node_id in self.vocabulary or not self.is_complete.is_set():
+                self.replaced.add(node_id)
             self.slots[node_id] = slot
             if not self.is_complete.is_set():
                 self.written.append((node_id, node))
@@ -117,6 +128,7 @@ class StoredWords:
     """
 
     def __init__(self) -> None:
+        self.n_noted = 0  # changes of the store: rows that were written, and deletions
         self.rankings = StoredRankings()
         self.columns = StoredColumns()
         self._tenants: OrderedDict[str | None, _Words] = OrderedDict()
@@ -130,6 +142,7 @@ class StoredWords:
         for node in nodes if tenants else ():
             for tenant in {None, node.metadata.get(TENANT_KEY)} & tenants.keys():
                 tenants[tenant].write(node.node_id, node, slot)
+        self.n_noted += len(nodes)
 
     def delete(self, node_ids: Sequence[str], slot: int) -> None:
         """Note nodes whose rows in a slot were deleted."""
@@ -139,6 +152,22 @@ class StoredWords:
         for words in tenants:
             for node_id in node_ids:
                 words.write(node_id, None, slot)
+        self.n_noted += 1
+
+    def absent(
+        self, tokens: Sequence[str], scope: Scope, n_changes: Callable[[], int]
+    ) -> Collection[int]:
+        """Return the terms of a query's tokens that no text of a scope has.
+
+        There are none unless all texts of the scope are known: they were read, and each change of
+        the store since then was noted, none made beside the knowledge base.
+        """
+        with self._lock:
+            words = self._tenants.get(scope.tenant_id)
+        n_noted = self.n_noted  # before the other number, which is never less
+        if words is None or not words.is_current or words.unnoted != n_changes() - n_noted:
+            return ()
+        return words.vocabulary.absent(tokens, words.groups_of(scope))
 
     def largest(self, scope: Scope | None, key: str) -> float:
         """Return a number that no node of a tenant exceeds under a metadata key.
@@ -158,24 +187,28 @@ class StoredWords:
         with self._lock:
             self._tenants.clear()
 
-    def of(self, scope: Scope | None, made: Callable[[], _Words], read: Read) -> _Words:
+    def of(
+        self, scope: Scope | None, made: Callable[[], _Words], read: Read, unnoted: Unnoted
+    ) -> _Words:
         """Return the words of the tenant of a scope; start reading them if that is due."""
         tenant = None if scope is None else scope.tenant_id
         with self._lock:
             words = self._tenants.get(tenant)
-            if words is None:
+            if words is None or not words.is_current:
                 words = self._tenants[tenant] = made()
                 while len(self._tenants) > _MOST_TENANTS:
                     self._tenants.popitem(last=False)
             if time.monotonic() >= words.due:
                 words.due = time.monotonic() + words.max_age_s
-                Thread(target=self._read, args=(words, tenant, read), daemon=True).start()
+                Thread(target=self._read, args=(words, tenant, read, unnoted), daemon=True).start()
             self._tenants.move_to_end(tenant)
             return words
 
-    def _read(self, words: _Words, tenant: str | None, read: Read) -> None:
+    def _read(self, words: _Words, tenant: str | None, read: Read, unnoted: Unnoted) -> None:
+        scope = None if tenant is None else Scope(tenant)
         try:
-            words.read(read(None if tenant is None else Scope(tenant)))
+            words.read(read(scope))
+            words.unnoted = unnoted(scope, words.vocabulary)
         except Exception as error:  # noqa: BLE001 - a hint says that questions are not corrected
             _logger.info("the words of a knowledge base could not be read: %s", error)
             with self._lock:
@@ -203,6 +236,8 @@ class Correcting:
     Attributes:
         words: Its words.
         read: Reads its nodes.
+        unnoted: Returns the number of changes of its store that `words` has not noted, if a
+            vocabulary has all texts of a scope; else None.
         text_of: Returns the searched text of a node.
         backend: Its store, which is asked about each correction if other processes write to it.
         tokenizer: The tokenizer of its keyword search.
@@ -211,17 +246,24 @@ class Correcting:
 
     words: StoredWords
     read: Read
+    unnoted: Unnoted
     text_of: Callable[[BaseNode], str]
     backend: Backend
     tokenizer: Tokenizer
     is_shared: bool
 
+    def known_words(self, scope: Scope | None) -> _Words:
+        """Return the words of the tenant of a scope, which may still be read."""
+        age_s = _MAX_AGE_S if self.is_shared else math.inf
+
+        def made() -> _Words:
+            return _Words(Vocabulary(self.tokenizer), self.text_of, age_s)
+
+        return self.words.of(scope, made, self.read, self.unnoted)
+
     def corrected(self, query: Query) -> Plan[Query]:
         """Return the plan for the query with the words that it was probably meant to have."""
-        age_s = _MAX_AGE_S if self.is_shared else math.inf
-        words = self.words.of(
-            query.scope, lambda: _Words(Vocabulary(self.tokenizer), self.text_of, age_s), self.read
-        )
+        words = self.known_words(query.scope)
         if not words.is_complete.is_set():
             limit_s = current_context().remaining_s()
             wait_s = _WAIT_S if limit_s is None else min(_WAIT_S, limit_s / 2)

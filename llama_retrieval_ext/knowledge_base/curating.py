@@ -125,6 +125,8 @@ class Curating:
         query, typed = query.unchecked(is_curated=True, synonyms=()), query.query_str
         if query.correct:
             query = yield from self.correcting.corrected(query)
+        else:
+            self.correcting.known_words(query.scope)  # reads them, for `StoredWords.absent`
         if query.interpret:
             query = yield from self.interpreting.interpreted(query, typed)
         if not self.stored.is_read or (self.correcting.is_shared and self.stored.is_old):

@@ -142,8 +142,10 @@ class Editable:
         """
         with self._storage.lock:
             self._access.check_open()
-            self._storage.words.forget()
-            return self._storage.store.index_fields()
+            try:
+                return self._storage.store.index_fields()
+            finally:
+                self._storage.words.forget()
 
     aindex_fields = _in_thread(index_fields)
 

@@ -106,6 +106,7 @@ class KnowledgeBase(Faceted, Teachable):
             Correcting(
                 storage.words,
                 lambda scope: storage.nodes(ledger.visible_ids(scope)),
+                storage.unnoted,
                 storage.text_of,
                 backend,
                 Tokenizer.from_dict(json.loads(storage.tokenizer)),

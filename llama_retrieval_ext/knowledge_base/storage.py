@@ -18,6 +18,7 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
     StoreClosedError,
 )
+from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.knowledge_base.correcting import StoredWords, words_of
 from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import GraphSide
@@ -34,6 +35,7 @@ from llama_retrieval_ext.stores.encoding.node_json import row_id
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import check_url, open_store
+from llama_retrieval_ext.text.correction import Vocabulary
 from llama_retrieval_ext.text.normalization import composed
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
@@ -88,8 +90,20 @@ class Storage:
             yield from read(node_ids=list(ids[start : start + _MANY_NODES]))
 
     def text_of(self, node: BaseNode) -> str:
-        """Return all that is searched of a node, as one text."""
-        return self.store.field_schema.everything(node)
+        """Return all that is searched of a node, as one text, whose fields share no word."""
+        return "\n\n".join(self.store.indexed_schema.texts(node).values())
+
+    def unnoted(self, scope: Scope | None, vocabulary: Vocabulary) -> int | None:
+        """Return the number of changes of the store that the words have not noted.
+
+        None if a vocabulary lacks a text of a scope, or others may change the store.
+        """
+        if not isinstance(self.store, EmbeddedVectorStore):
+            return None
+        with self.lock:  # all that is written by the knowledge base is noted
+            filters = None if scope is None else as_metadata_filters(scope.condition)
+            is_whole = self.store.count(filters) == len(vocabulary)
+            return self.store.n_changes - self.words.n_noted if is_whole else None
 
     def check(self, documents: Sequence[Writable]) -> None:
         """Raise if there is no room; the journal, in the same place, is written first."""
@@ -101,7 +115,11 @@ class Storage:
         rows = nodes
         if slot:
             rows = [node.model_copy(update={"id_": row_id(node.node_id, slot)}) for node in nodes]
-        self.store.add(rows)
+        try:
+            self.store.add(rows)
+        except BaseException:
+            self.words.forget()  # a part of them may be written
+            raise
         self.words.write(nodes, slot)
 
     def delete(self, node_ids: Sequence[str], slot: int) -> None:
@@ -118,6 +136,7 @@ class Storage:
         made = getattr(self.store, "dimension", None)
         if made not in (None, dimension) and ledger.n_nodes_at_rest(exact=True) == 0:
             self.store.clear()
+            self.words.forget()
 
     def compact(self) -> int:
         """Free the disk space of deleted nodes if the engine does not; return the bytes."""
@@ -205,6 +224,8 @@ def _recorded(params: Mapping[str, object]) -> str:
 
 def _embedded(store: EmbeddedVectorStore, location: Location, *, params: str) -> Storage:
     file = None if location.path is None else location.path / LEDGER
+    words = words_of(location.identity)
+    store.leave_out(words.absent)
     return Storage(
         store=store,
         close=store.close,
@@ -218,7 +239,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location, *, params: str) ->
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
         compact_store=store.compact,
-        words=words_of(location.identity),
+        words=words,
         remove=lambda: _delete(store, file),
     )
 

@@ -4,7 +4,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from string import ascii_lowercase
@@ -82,6 +82,9 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self._texts)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._texts
+
     @property
     def keys(self) -> set[str]:
         """The keys of the texts."""
@@ -134,6 +137,15 @@ class Vocabulary:
                 missing += not any(map(itemgetter(term), counts))
             unknown.append(missing > _is_name(word))
         return unknown
+
+    def absent(self, tokens: Iterable[str], groups: Collection[Hashable]) -> set[int]:
+        """Return the terms of tokens that no text in the groups has.
+
+        Terms of scripts without spaces are not counted, so they are not among them.
+        """
+        counts = self._counts_of(groups)
+        terms = {term_id(token) for token in tokens if not has_unspaced(token)}
+        return {term for term in terms if not any(map(itemgetter(term), counts))}
 
     def nearest(self, word: str, groups: Collection[Hashable]) -> str | None:
         """Return the nearest word, as a text in the groups spells it; None if there is none.

@@ -43,6 +43,10 @@ def text_of(node: BaseNode) -> str:
     return node.get_content()
 
 
+def unknown(*_: object) -> None:
+    return None
+
+
 def curation(part: Correcting) -> Curating:
     filters = Interpreting(Schema, lambda *_: {}, lambda _: {})
     return Curating(part, StoredRankings(), dict, lambda *_: [], filters)
@@ -171,7 +175,8 @@ def test_questions_are_answered_while_the_words_are_read(
     backend = kb.parts.backend
     assert backend is not None
     retriever = kb.retriever("keyword")
-    retriever.curation = curation(Correcting(words, read, text_of, backend, Tokenizer(), False))
+    part = Correcting(words, read, unknown, text_of, backend, Tokenizer(), False)
+    retriever.curation = curation(part)
     found = retriever.search("emploee leave")
     assert found
     assert found.hints == (
@@ -196,7 +201,7 @@ def test_a_store_that_others_write_to_confirms_each_correction(
     backend = kb.parts.backend
     assert backend is not None
     words = StoredWords()
-    shared = Correcting(words, lambda _: stored, text_of, backend, Tokenizer(), True)
+    shared = Correcting(words, lambda _: stored, unknown, text_of, backend, Tokenizer(), True)
     retriever = kb.retriever("keyword")
     retriever.curation = curation(shared)
     assert (retriever.search("emploee").corrected is not None) is is_corrected

@@ -74,6 +74,7 @@ class StoreDirectory:
         build_from: Number of nodes from which an index is built automatically.
         is_building: Whether an automatic build is running or about to begin.
         was_closed: Whether its files were closed cleanly before it was opened, or are new.
+        n_changes: Number of points that were written, and of other changes, since it was opened.
         inexact: Whether the engine's term statistics include removed or replaced nodes.
     """
 
@@ -85,6 +86,7 @@ class StoreDirectory:
         self.path = path
         self.drafting = RLock()
         self.was_closed = True
+        self.n_changes = 0
         self.build_from = 0
         self.is_building = False
         self._temporary = temporary
@@ -181,9 +183,10 @@ class StoreDirectory:
         """Call a function that writes or deletes points, if there is a shard."""
         with self.lock:
             self.check_disk()
-            draft = self._draft
-            if draft is not None:  # points before, since a part of them may be written
-                draft.points.update(points)
+            ids, draft = [*points], self._draft
+            self.n_changes += len(ids) or 1  # before, since a part of them may be written
+            if draft is not None:
+                draft.points.update(ids)
             self.read(function, empty=None)
             if draft is not None and deletion is not None:
                 draft.deletions.append(deletion)
@@ -262,6 +265,7 @@ class StoreDirectory:
             self._abandon_draft()
             weights = Reweighing.of(old, self.config, schema)
             means = weights.average_lengths
+            self.n_changes += weights.schema != self.config.schema
             after = replace(self._next_config(), average_lengths=means, schema=weights.schema)
             new = create_shard(self.path, after, logged=not self._temporary)
             try:
@@ -288,6 +292,7 @@ class StoreDirectory:
                 copy_folder(shard_folder(source, config), shard_folder(self.path, after))
                 self.sync_files(after)
             write_config(self.path, after)
+            self.n_changes += 1
             # It removes the files of other shards.
             self._switch(after, self._open_shard(after, is_whole=is_whole))
             if old is not None:
@@ -378,6 +383,7 @@ class StoreDirectory:
         with self.lock:
             shard = self._usable()
             self._abandon_draft()
+            self.n_changes += 1
             config = replace(self.config, dimension=None, average_lengths={}, indexed=0)
             with clear_errors(self.path):
                 write_config(self.path, config)

@@ -1,7 +1,7 @@
 """Searches of an embedded store."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import ClassVar, Final, TypeAlias, TypeVar
@@ -31,6 +31,7 @@ from qdrant_edge import (
 from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition, matches
+from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
 from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, LANGUAGE, language_of
@@ -57,6 +58,9 @@ from llama_retrieval_ext.stores.qdrant_common.search import (
 )
 
 T = TypeVar("T")
+# Returns the terms of a query's tokens that no text of a scope has; none if it does not know all
+# texts, by the store's number of changes.
+AbsentTerms: TypeAlias = Callable[[Sequence[str], Scope, Callable[[], int]], Collection[int]]
 NativeFusionQuery: TypeAlias = Fusion | Formula
 _ID: Final = attrgetter("id")
 _SMALL_LIMIT: Final = 1_000
@@ -114,6 +118,7 @@ class EmbeddedSearch(EngineStore, PointsSearch):
 
     # Node ids by point, cached to sort ties.
     _names: dict[str, str] = PrivateAttr(default_factory=dict)
+    _absent_terms: AbsentTerms | None = PrivateAttr(default=None)
 
     @property
     @abstractmethod
@@ -166,12 +171,28 @@ class EmbeddedSearch(EngineStore, PointsSearch):
             unrestricted=replace(nearest, filter=search.corpus) if is_alone else None,
         )
 
+    def leave_out(self, absent_terms: AbsentTerms) -> None:
+        """Leave out of keyword searches the terms that no text of their scope has.
+
+        They give no score, but the engine walks their lists of other scopes' texts, which takes
+        time and so tells of them.
+        """
+        self._absent_terms = absent_terms
+
     def keyword_search(self, text: str, search: Search) -> PointSearch | None:
         """Return the search for shared terms; None without terms."""
-        weights = query_terms(text, self.tokenizer, self.field_schema, self.field_weights(search))
+        directory, scope = self._directory, search.scope
+
+        def absent(tokens: Sequence[str]) -> Collection[int]:
+            if scope is None or self._absent_terms is None:
+                return ()
+            return self._absent_terms(tokens, scope, lambda: directory.n_changes)
+
+        fields, tokenizer = self.field_weights(search), self.tokenizer
+        weights = query_terms(text, tokenizer, self.field_schema, fields, absent=absent)
         if weights is None:
             return None
-        corpus = search.corpus or (EVERYTHING if self._directory.inexact else None)
+        corpus = search.corpus or (EVERYTHING if directory.inexact else None)
         return PointSearch(
             query=Query.Nearest(SparseVector(*weights), using=BM25),
             top_k=search.top_k,

@@ -285,6 +285,11 @@ class EmbeddedVectorStore(EmbeddedSearch):
         )
 
     @property
+    def n_changes(self) -> int:
+        """Number of nodes that any store object wrote, and of other changes, since the opening."""
+        return self._directory.n_changes
+
+    @property
     def is_shared(self) -> bool:
         """Whether other store objects of this process have the directory open."""
         return self._shared.users > 1

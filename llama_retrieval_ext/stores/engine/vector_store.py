@@ -60,15 +60,20 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
 
     def field_weights(self, search: Search) -> dict[str, float]:
         """Return the weight of each field that a search takes and stored nodes have."""
-        weights, indexed = self.field_schema.weights(search.fields), self._config.schema.text
+        weights, indexed = self.field_schema.weights(search.fields), self.indexed_schema.text
         if weights.keys() <= indexed.keys():
             return weights
         return {name: weight for name, weight in weights.items() if name in indexed}
 
     @property
+    def indexed_schema(self) -> Schema:
+        """The fields that stored nodes are searched by."""
+        return self._config.schema
+
+    @property
     def unindexed(self) -> list[str]:
         """The fields of the schema that stored nodes are not searched by; see `index_fields`."""
-        indexed = self._config.schema.text
+        indexed = self.indexed_schema.text
         return [name for name in self.field_schema.text if name not in indexed]
 
     def index_fields(self) -> int:

@@ -1,7 +1,8 @@
 """Searches and native fusions shared by Qdrant and Qdrant Edge."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Final
@@ -152,11 +153,21 @@ class PointsSearch(EngineBackend[PointSearch, Any]):
 
 
 def query_terms(
-    text: str, tokenizer: Tokenizer, schema: Schema, weights: Mapping[str, float]
+    text: str,
+    tokenizer: Tokenizer,
+    schema: Schema,
+    weights: Mapping[str, float],
+    *,
+    absent: Callable[[Sequence[str]], Collection[int]] = lambda _: (),
 ) -> Weighed | None:
-    """Return the weighed terms of a query in the fields with a weight; None without terms."""
-    counts = tokenizer.query_terms(text)
-    counts.pop(NO_TERM, None)
+    """Return the weighed terms of a query in the fields with a weight; None without terms.
+
+    Those of its tokens that are ``absent`` from all texts that can be found are left out.
+    """
+    tokens = tokenizer.query_tokens(text)
+    counts = Counter(map(term_id, tokens))
+    for term in (NO_TERM, *absent(tokens)):
+        counts.pop(term, None)
     # Without a schema no field counts stop words.
     stops = [] if schema.is_default else [*map(term_id, tokenizer.query_stop_words(text))]
     terms: dict[int, float] = {}
