@@ -27,7 +27,7 @@ from llama_retrieval_ext.text.normalization import composed
 from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredSource
+    from llama_retrieval_ext.knowledge_base.ledger.records import StoredSource
 
 T = TypeVar("T")
 _UNITS = ["bytes", "kB", "MB", "GB", "TB"]

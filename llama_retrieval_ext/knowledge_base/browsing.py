@@ -15,7 +15,8 @@ from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.knowledge_base.checking import Check, CheckReport
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredSource
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
+from llama_retrieval_ext.knowledge_base.ledger.records import StoredSource
 from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.storage import (
     Access,
@@ -281,7 +282,7 @@ class Browsable:
             embed_model=embed_model_name(self.embed_model),
             dimension=config.dimension if config else None,
             documents=documents,
-            sources=len(self._ledger.sources(None)),
+            sources=self._ledger.count_sources(),
             nodes=nodes,
             size_bytes=None if location.path is None else bytes_on_disk(location.path),
             require_scope=self._access.require_scope,

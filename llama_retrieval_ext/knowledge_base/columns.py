@@ -6,7 +6,7 @@ a server they are read for each count, since other processes write there.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from threading import Lock
@@ -25,6 +25,7 @@ from llama_retrieval_ext.text.normalization import composed
 Scalar: TypeAlias = str | float | bool
 Mask: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
+VisibleValues: TypeAlias = Mapping[str, Sequence[Scalar]]
 # Reads the nodes with these ids, or all for None.
 Read: TypeAlias = Callable[[Collection[str] | None], Iterable[BaseNode]]
 
@@ -98,6 +99,7 @@ class Columns:
         self._scalars = {key: _Scalars() for key in self.keys}
         self._masks: dict[Condition | None, Mask] = {}
         self._entries: dict[str, Entries] = {}
+        self._visible: dict[tuple[Condition | None, tuple[str, ...]], VisibleValues] = {}
 
     @classmethod
     def of(cls, keys: Iterable[str], nodes: Iterable[BaseNode]) -> "Columns":
@@ -122,7 +124,7 @@ class Columns:
 
     def remove(self, node_id: str) -> None:
         """Remove a node; a missing one is ignored."""
-        self._masks, self._entries = {}, {}
+        self._masks, self._entries, self._visible = {}, {}, {}
         self.changes += 1
         row = self._rows.pop(node_id, None)
         if row is not None:
@@ -182,10 +184,7 @@ class Columns:
             return self._entries[key]
         scalars = self._scalars[key]
         scalars.extend(self._values[key])
-        ordered = sorted((order(v), at, v) for v, at in scalars.numbers.values())
-        number = np.empty(len(ordered), dtype=np.int64)
-        number[[at for _, at, _ in ordered]] = np.arange(len(ordered))
-        items = number[np.array(scalars.items, dtype=np.int64)]
+        items = scalars.places[np.array(scalars.items, dtype=np.int64)]
         lengths = np.array(scalars.lengths, dtype=np.int64)
         codes = np.array(self._codes[key], dtype=np.int64)
         counts = lengths[codes]
@@ -194,35 +193,69 @@ class Columns:
         place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
         value = items[np.repeat((np.cumsum(lengths) - lengths)[codes], counts) + place]
         document = np.array(self._document, dtype=np.int64)[row]
-        size = max(1, len(ordered))
+        size = max(1, len(scalars.ordered))
         pairs, pair = np.unique(document * size + value, return_inverse=True)
-        keys, values = [order for order, *_ in ordered], [value for *_, value in ordered]
-        entries = Entries(values, keys, row, value, pair, pairs // size, pairs % size)
+        entries = Entries(
+            scalars.ordered, scalars.keys, row, value, pair, pairs // size, pairs % size
+        )
         self._entries[key] = entries
         return entries
+
+    def visible_values(self, keys: Sequence[str], condition: Condition | None) -> VisibleValues:
+        """Return the values of keys in the rows that satisfy a condition, in their order.
+
+        It is the same object until something changes.
+        """
+        asked = condition, tuple(keys)
+        if asked not in self._visible:
+            mask = self.mask(condition)
+            seen = {key: self.entries(key) for key in keys}
+            if len(self._visible) >= _MOST_MASKS:
+                self._visible = {}
+            self._visible[asked] = {
+                key: [entries.values[at] for at in np.unique(entries.value[mask[entries.row]])]
+                for key, entries in seen.items()
+            }
+        return self._visible[asked]
 
 
 class _Scalars:
     """The scalars in the metadata values of a key; only new values are looked at again.
 
     Attributes:
-        numbers: The distinct scalars, each with its number.
         items: The numbers of those of each value, one after the other.
         lengths: How many each value has.
+        ordered: The distinct scalars, in their order.
+        keys: What each is ordered by.
+        places: The place of each number there.
     """
 
     def __init__(self) -> None:
-        self.numbers: dict[Hashable, tuple[Scalar, int]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._sorted: list[tuple[tuple[Any, ...], int, Scalar]] = []
         self.items, self.lengths = array("q"), array("q")
+        self._arrange()
 
     def extend(self, values: Sequence[object]) -> None:
         """Add the values behind those that are there."""
+        n_sorted = len(self._sorted)
         for value in values[len(self.lengths) :]:
             scalars = _scalars(value)
             self.lengths.append(len(scalars))
             for scalar in scalars:
-                entry = self.numbers.setdefault(_identity(scalar), (scalar, len(self.numbers)))
-                self.items.append(entry[1])
+                number = self._numbers.setdefault(_identity(scalar), len(self._sorted))
+                self.items.append(number)
+                if number == len(self._sorted):
+                    self._sorted.append((order(scalar), number, scalar))
+        if len(self._sorted) > n_sorted:
+            self._sorted.sort()  # linear for few new ones
+            self._arrange()
+
+    def _arrange(self) -> None:
+        self.keys = [key for key, *_ in self._sorted]
+        self.ordered = [scalar for *_, scalar in self._sorted]
+        self.places = np.empty(len(self._sorted), dtype=np.int64)
+        self.places[[number for _, number, _ in self._sorted]] = np.arange(len(self._sorted))
 
 
 class StoredColumns:

@@ -351,8 +351,7 @@ class Editable:
                 narrowed.append(as_metadata_filters(scope.condition))
             filters = MetadataFilters(filters=narrowed)
             owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
-            visible = self._parts.ledger.visible(scope)
-            return self._delete([entry for entry in visible if entry.key in owners])
+            return self._delete(self._parts.ledger.visible_of(owners, scope))
 
     def clear(self, *, scope: Scope | None = None) -> int:
         """Delete all documents visible to a scope; without a scope, all documents.

@@ -36,6 +36,7 @@ from llama_retrieval_ext.knowledge_base.columns import (
     Ints,
     Mask,
     Scalar,
+    VisibleValues,
     order,
 )
 from llama_retrieval_ext.knowledge_base.kinds import Kind
@@ -251,26 +252,19 @@ class Faceted(Searchable, Browsable):
 
     afacets = asynchronous(facets)
 
-    def visible_values(
-        self, fields: Collection[str], *, scope: Scope | None = None
-    ) -> dict[str, list[Scalar]]:
+    def visible_values(self, fields: Sequence[str], *, scope: Scope | None = None) -> VisibleValues:
         """Return all values of fields that a scope can see: numbers, dates, strings, booleans.
+
+        It is the same object for the same question until something changes.
 
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._access.check(scope)
         query = Query("", scope=scope)
-
-        def values(columns: Columns) -> dict[str, list[Scalar]]:
-            mask = columns.mask(query.condition)
-            seen = {name: columns.entries(name) for name in fields}
-            return {
-                name: [entries.values[at] for at in np.unique(entries.value[mask[entries.row]])]
-                for name, entries in seen.items()
-            }
-
-        return self._with_columns(fields, query, values)
+        return self._with_columns(
+            fields, query, lambda columns: columns.visible_values(fields, query.condition)
+        )
 
     def _among(
         self,

@@ -2,7 +2,7 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
@@ -13,9 +13,10 @@ from llama_retrieval_ext.dates import VALID_FROM, VALID_TO, instant
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filter_syntax import as_metadata_filters, describe_filters
-from llama_retrieval_ext.filters import ORDER_OPERATORS, AllOf, AnyOf, Condition, Not, Scalar
+from llama_retrieval_ext.filters import ORDER_OPERATORS, AllOf, AnyOf, Condition, Not
 from llama_retrieval_ext.interpretation import Interpretation, Source, without
 from llama_retrieval_ext.interpreter import Interpreter
+from llama_retrieval_ext.knowledge_base.columns import VisibleValues
 from llama_retrieval_ext.llm.functions import AnyLLM
 from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S, LanguageModel
 from llama_retrieval_ext.llm.parsing import cleaned
@@ -62,9 +63,11 @@ class Interpreting:
     """
 
     schema: Callable[[], Schema]
-    values: Callable[[Collection[str], Scope | None], Mapping[str, Sequence[Scalar]]]
+    values: Callable[[Sequence[str], Scope | None], VisibleValues]
     types: Callable[[Scope | None], Mapping[str, Mapping[str, int]]]
     _kept: OrderedDict[Hashable, Interpreter] = field(default_factory=OrderedDict)
+    # By scope, the values that it saw last.
+    _latest: dict[Scope | None, tuple[VisibleValues, Interpreter]] = field(default_factory=dict)
 
     def interpretation(
         self, questions: Sequence[str], scope: Scope | None, today: date | None, llm: AnyLLM | None
@@ -122,7 +125,10 @@ class Interpreting:
         schema = self.schema()
         names = dict.fromkeys([*schema.facets, *schema.numbers, *schema.dates])
         title = {"title"} & {*schema.text}
-        values = dict(self.values([*names, *title], scope))
+        values = self.values([*names, *title], scope)
+        latest = self._latest.get(scope)
+        if latest is not None and latest[0] is values:
+            return latest[1]
         # Not its hash, which the values of another scope can have, too.
         key = tuple((name, *listed) for name, listed in values.items())
         kept = self._kept.get(key)
@@ -134,6 +140,9 @@ class Interpreting:
             kept = self._kept[key] = Interpreter(fields, lists=lists, titles=titles)
             while len(self._kept) > _MOST_KEPT:
                 self._kept.popitem(last=False)
+        if len(self._latest) >= _MOST_KEPT:
+            self._latest.clear()
+        self._latest[scope] = values, kept
         return kept
 
 

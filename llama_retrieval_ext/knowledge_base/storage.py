@@ -382,8 +382,12 @@ def documents_named(ledger: Ledger, name: str, scope: Scope | None) -> list[Entr
         return entries
     tail = composed(Path(name.replace("\\", "/")).as_posix())
     # Without a scope, a name means documents in no scope.
-    sources = (s.source for s in ledger.sources(scope) if scope is not None or s.scope is None)
-    named = sorted({source for source in sources if tail in path_tails(composed(source))})
+    sources = {
+        entry.source
+        for entry in ledger.visible(scope)
+        if scope is not None or not any(map(str.strip, (entry.key.tenant, entry.key.kb)))
+    }
+    named = sorted(source for source in sources if tail in path_tails(composed(source)))
     if len(named) > 1:
         listed = ", ".join(map(repr, named))
         raise ConfigurationError(f"{name!r} names {len(named)} files; write one of {listed}")

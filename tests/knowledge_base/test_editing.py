@@ -23,7 +23,9 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.knowledge_base import storage
+from llama_retrieval_ext.knowledge_base.ledger.records import DocumentRecord
 from llama_retrieval_ext.knowledge_base.write import Writer
+from llama_retrieval_ext.stores.engine.records import Record
 from llama_retrieval_ext.testing import FakeEmbedding
 from llama_retrieval_ext.text import Tokenizer
 from tests.cases import cases
@@ -41,6 +43,28 @@ def found(kb: KnowledgeBase) -> set[str]:
 
 def where(key: str, value: object) -> MetadataFilters:
     return MetadataFilters.from_dicts([{"key": key, "value": value}])
+
+
+def test_a_change_of_one_document_reads_the_records_of_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = list[str]()
+    from_record = DocumentRecord.from_record
+
+    def noted(record: Record) -> DocumentRecord:
+        read.append(record.id)
+        return from_record(record)
+
+    kb = KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding())
+    documents = [Document(id_=f"d{n}", text="leave", metadata={"n": n}) for n in range(30)]
+    kb.add(documents, show_progress=False)
+    monkeypatch.setattr(DocumentRecord, "from_record", noted)
+    kb.add([Document(id_="d1", text="other")], show_progress=False)
+    kb.share("d2", allowed=["hr"])
+    kb.delete("d3")
+    kb.delete_where(where("n", 4))
+    kb.info()
+    assert len(set(read)) == 4
 
 
 def test_delete_where_deletes_documents_that_satisfy_the_filters(open_kb: Open) -> None:

@@ -6,7 +6,7 @@ Both are records beside the store: in a SQLite file, or in a companion collectio
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from random import uniform
 from time import sleep, time
 from typing import Final
@@ -24,6 +24,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     DocumentRecord,
     Entry,
     SourceKey,
+    StoredSource,
     SyncedSource,
     Value,
     Values,
@@ -35,6 +36,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     named_documents,
     principals_json,
     record_id,
+    sources_of,
     synced_by,
     synced_from,
     synced_record,
@@ -49,25 +51,9 @@ CONFIG: Final = "config"
 TOTALS: Final = "totals"
 _RANKING: Final = "ranking"
 _DELETING: Final = WriteState.DELETING
+_COPY: Final = json.dumps(HISTORY).strip('"')  # in the records of copies
 _TRIES: Final = 20
 _PAUSE_S: Final = (0.005, 0.05)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSource:
-    """The origin of documents in a knowledge base: a file, or the document itself.
-
-    Attributes:
-        source: The path of the file, or the id of the document.
-        documents: Number of its documents.
-        nodes: Number of their nodes.
-        scope: The scope that it belongs to; None for none.
-    """
-
-    source: str
-    documents: int
-    nodes: int
-    scope: Scope | None
 
 
 class Ledger:
@@ -182,7 +168,9 @@ class Ledger:
 
     def forget_dimension(self) -> None:
         """Forget the dimension if there are no nodes: the next ones may have another."""
-        if self.n_nodes_at_rest(exact=True) == 0 and self.dimension() is not None:
+        if self.n_nodes_at_rest() is None or self._count_stored():
+            return
+        if self.dimension() is not None:
             self._config = self.update_config(
                 lambda config: config and replace(config, dimension=None)
             )
@@ -327,6 +315,10 @@ class Ledger:
         """Return the documents visible to a scope in insertion order; without a scope, all."""
         return _visible(self._find(all_documents(scope)), scope)
 
+    def visible_of(self, keys: Iterable[DocumentKey], scope: Scope | None) -> list[Entry]:
+        """Return which of the documents in a scope are visible to its principals."""
+        return _visible(_in_order(self.read(keys)), scope)
+
     def history_of(self, keys: Iterable[DocumentKey]) -> list[Entry]:
         """Return the copies of documents as they were known before."""
         current = set(keys)
@@ -336,20 +328,16 @@ class Ledger:
 
     def sources(self, scope: Scope | None) -> list[StoredSource]:
         """Return the sources visible to a scope, by name; without a scope, all."""
-        counts: dict[tuple[str, str, str], list[int]] = {}
-        for key, _, source, n_nodes, _ in self.visible(scope):
-            counts.setdefault((source, key.tenant, key.kb), []).append(n_nodes)
-        sources: list[StoredSource] = []
-        for (source, tenant, kb), nodes in sorted(counts.items()):
-            # Metadata may contain a blank name; a scope cannot.
-            tenant, kb = tenant.strip() and tenant, kb.strip() and kb  # noqa: PLW2901
-            owner = Scope(tenant or None, [kb] if kb else None) if tenant or kb else None
-            sources.append(StoredSource(source, len(nodes), sum(nodes), owner))
-        return sources
+        return sources_of(self.visible(scope))
 
     def count(self) -> tuple[int, int]:
         """Return the number of documents, and of nodes in the store."""
         return self.records.count(all_documents()), self._count_stored()
+
+    def count_sources(self) -> int:
+        """Return the number of sources, from the fields of records alone."""
+        current = (r.fields for r in self.records.find(all_documents()) if _COPY not in r.text)
+        return len({(f["tenant"], f["kb"], f["source"]) for f in current if f})
 
     def synced(self, owner: str | None = None) -> list[SyncedSource]:
         """Return the sources that a sync has recorded; None for those of all."""
@@ -413,8 +401,7 @@ class Ledger:
 
     def _find(self, filters: MetadataFilters) -> list[DocumentRecord]:
         """Return documents in insertion order."""
-        documents = documents_in(self.records.find(filters)).values()
-        return sorted(documents, key=lambda record: (record.created, record.key))
+        return _in_order(documents_in(self.records.find(filters)))
 
     def _config_in(self, stored: Mapping[str, Record]) -> KnowledgeBaseConfig | None:
         if CONFIG not in stored:
@@ -424,6 +411,10 @@ class Ledger:
             (text,) = self.values.read(_values_in(stored[CONFIG]))
             self._parsed = version, None if text is None else config_from(json.loads(text))
         return self._parsed[1]
+
+
+def _in_order(documents: Mapping[DocumentKey, DocumentRecord]) -> list[DocumentRecord]:
+    return sorted(documents.values(), key=lambda record: (record.created, record.key))
 
 
 def _visible(records: Iterable[DocumentRecord], scope: Scope | None) -> list[Entry]:

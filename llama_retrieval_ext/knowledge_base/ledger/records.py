@@ -10,6 +10,7 @@ written and until they are deleted, so that a crash leaves no unlisted part.
 import json
 import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
@@ -63,6 +64,23 @@ class SourceKey(NamedTuple):
     tenant: str
     kb: str
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """The origin of documents in a knowledge base: a file, or the document itself.
+
+    Attributes:
+        source: The path of the file, or the id of the document.
+        documents: Number of its documents.
+        nodes: Number of their nodes.
+        scope: The scope that it belongs to; None for none.
+    """
+
+    source: str
+    documents: int
+    nodes: int
+    scope: Scope | None
 
 
 class SyncedSource(NamedTuple):
@@ -200,6 +218,20 @@ class DocumentRecord(NamedTuple):
             since,
             record.version,
         )
+
+
+def sources_of(entries: Iterable[Entry]) -> list[StoredSource]:
+    """Return the sources of documents, by name."""
+    counts: dict[tuple[str, str, str], list[int]] = {}
+    for key, _, source, n_nodes, _ in entries:
+        counts.setdefault((source, key.tenant, key.kb), []).append(n_nodes)
+    sources: list[StoredSource] = []
+    for (source, tenant, kb), nodes in sorted(counts.items()):
+        # Metadata may contain a blank name; a scope cannot.
+        tenant, kb = tenant.strip() and tenant, kb.strip() and kb  # noqa: PLW2901
+        owner = Scope(tenant or None, [kb] if kb else None) if tenant or kb else None
+        sources.append(StoredSource(source, len(nodes), sum(nodes), owner))
+    return sources
 
 
 @lru_cache(maxsize=4096)
