@@ -38,7 +38,6 @@ from llama_retrieval_ext.knowledge_base.groups import (
     weight_of,
 )
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     Prepared,
@@ -63,7 +62,6 @@ class IngestionParts:
 
     preparation: Preparation
     writer: Writer
-    ledger: Ledger
     sharing: Sharing
     storage: Storage
     extracted: GraphTarget | None = None  # the graph, if an extractor writes to it, too
@@ -142,7 +140,7 @@ class Addition:
         Those that only name other principals than before are shared with them.
         """
         new = [*filter(self.tally.is_new, documents)]
-        versions = self.parts.ledger.digests([*map(attrgetter("key"), new)])
+        versions = self.parts.storage.ledger.digests([*map(attrgetter("key"), new)])
         changed: list[SourceDocument] = []
         shared: list[SourceDocument] = []
         for document, version in zip(new, versions, strict=True):
@@ -192,7 +190,7 @@ class Addition:
     ) -> PreparedBatch:
         """Return a long document ready to be stored, with its nodes in a file."""
         before = self._before.get(document.key, document.key)
-        stored = {*self.parts.ledger.node_ids([before]).get(before, ())}
+        stored = {*self.parts.storage.ledger.node_ids([before]).get(before, ())}
         ids = NodeIds(before)
 
         def before_of(part: Prepared) -> tuple[Embeddings, Mapping[str, str]]:
@@ -218,7 +216,7 @@ class Addition:
             if document.key in self._before
             and (document.key in moved or any(n.embedding is None for n in document.nodes))
         ]
-        ids = self.parts.ledger.node_ids(before) if before else {}
+        ids = self.parts.storage.ledger.node_ids(before) if before else {}
         read = self.parts.storage.nodes([id_ for node_ids in ids.values() for id_ in node_ids])
         stored = {node.node_id: node for node in read}
 
@@ -260,7 +258,7 @@ class Addition:
             fitting = self._fitting(self._as_visible_as_before(ready), batch.dimension)
             if batch.splitting not in ("", self._splitting):
                 self._splitting = batch.splitting
-                self.parts.ledger.record_splitting(batch.splitting)
+                self.parts.storage.ledger.record_splitting(batch.splitting)
             outcomes = writer.write(fitting)
         for document, outcome in zip(fitting, outcomes, strict=True):
             self.tally.stored(document.key, outcome, len(document.node_ids))
@@ -272,7 +270,7 @@ class Addition:
         those of the document that it replaces, also if this was deleted meanwhile.
         """
         before = {d.key: self._before.get(d.key, d.key) for d in documents if d.keeps_allowed}
-        stored = self.parts.ledger.allowed({*before, *before.values()})
+        stored = self.parts.storage.ledger.allowed({*before, *before.values()})
         if not stored and not self.principals:
             return [*documents]
         visible: list[Writable] = []
@@ -285,7 +283,7 @@ class Addition:
 
     def _fitting(self, documents: Sequence[Writable], made: int | None) -> list[Writable]:
         """Return the documents whose embeddings have the dimension of the knowledge base."""
-        recorded = self.parts.ledger.dimension()
+        recorded = self.parts.storage.ledger.dimension()
         dimension = recorded or made or self._dimension_of_model()
         if dimension is None:
             # A document whose embeddings differ among themselves fails.
@@ -309,7 +307,7 @@ class Addition:
             else:
                 fitting.append(document)
         if fitting and recorded is None:
-            self.parts.storage.record_dimension(self.parts.ledger, dimension)
+            self.parts.storage.record_dimension(dimension)
         return fitting
 
     def _dimension_of_model(self) -> int | None:

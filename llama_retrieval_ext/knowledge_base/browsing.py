@@ -15,7 +15,6 @@ from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.knowledge_base.checking import Check, CheckReport
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.records import StoredSource
 from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.storage import (
@@ -125,10 +124,10 @@ class Browsable:
 
     embed_model: BaseEmbedding
 
-    def __init__(self, access: Access, storage: Storage, ledger: Ledger) -> None:
+    def __init__(self, access: Access, storage: Storage) -> None:
         self._access = access
         self._storage = storage
-        self._ledger = ledger
+        self._ledger = storage.ledger
 
     @property
     def graph(self) -> WritableGraph | None:
@@ -311,7 +310,7 @@ class Browsable:
             StoreUnavailableError: The server does not answer.
         """
         self._access.check_open()
-        return Check(self._storage, self._ledger).run()
+        return Check(self._storage).run()
 
     def index(self) -> IndexInfo:
         """Index all nodes of the embedded engine now; block until it is done.

@@ -1,6 +1,5 @@
 """`CheckReport`: the comparison of the ledger of a knowledge base with its store and its graph."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -9,15 +8,12 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
-from llama_retrieval_ext.knowledge_base.graph import graph_target
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.storage import Storage
 from llama_retrieval_ext.schema import DEFAULT_SCHEMA
 from llama_retrieval_ext.scope import ALLOWED_KEY, Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.wording import counted
 
 # Nodes of a search; the beginnings of their texts are one query, of at most 1,024 terms.
@@ -91,12 +87,11 @@ class CheckReport:
 class Check:
     """Compares a ledger with its store, by the searches and filters that answer queries."""
 
-    def __init__(self, storage: Storage, ledger: Ledger) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._store = storage.store
-        self._ledger = ledger
-        self._tokenizer = Tokenizer.from_dict(json.loads(storage.tokenizer))
-        self._graph = None if storage.graph is None else graph_target(storage.graph, ledger)
+        self._ledger = storage.ledger
+        self._graph = storage.graph_target()
         self._damage: dict[str, dict[str, list[str]]] = {}
 
     def run(self) -> CheckReport:
@@ -129,7 +124,7 @@ class Check:
         )
 
     def _of_the_store(self, n_nodes: int) -> Iterator[str]:
-        held = self._storage.count()
+        held = self._store.count()
         if held > n_nodes:
             yield f"the store has {counted(held - n_nodes, 'node')} of no document"
         if isinstance(self._store, EmbeddedVectorStore):
@@ -179,7 +174,7 @@ class Check:
     def _not_found_by_words(self, nodes: Mapping[str, BaseNode]) -> set[str]:
         """Return the nodes that their words do not find: first all by their first words."""
         texts = {id_: DEFAULT_SCHEMA.everything(node) for id_, node in nodes.items()}
-        texts = {id_: text for id_, text in texts.items() if self._tokenizer.tokens(text)}
+        texts = {id_: text for id_, text in texts.items() if self._store.tokenizer.tokens(text)}
 
         def hits(words: str, ids: Sequence[str]) -> set[str]:
             mode = VectorStoreQueryMode.TEXT_SEARCH

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from tempfile import TemporaryFile
 from time import perf_counter
@@ -21,18 +21,12 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.knowledge_base.graph import (
-    GraphSide,
-    graph_target,
-    open_graph_side,
-    open_recorded,
-)
+from llama_retrieval_ext.knowledge_base.graph import GraphSide, open_graph_side, open_recorded
 from llama_retrieval_ext.knowledge_base.groups import progress
 from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig, is_same_graph
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
-from llama_retrieval_ext.knowledge_base.opening import open_ledger, writer_of
+from llama_retrieval_ext.knowledge_base.opening import set_up, writer_of
 from llama_retrieval_ext.knowledge_base.preparation import Reembedding
 from llama_retrieval_ext.knowledge_base.report import CopyReport
 from llama_retrieval_ext.knowledge_base.sharing import stored_documents
@@ -51,35 +45,23 @@ from llama_retrieval_ext.urls import Location
 from llama_retrieval_ext.wording import counted
 
 
-@dataclass(frozen=True, slots=True)
-class CopyEnd:
-    """A knowledge base to copy from or to, without an embedding model."""
-
-    url: str
-    storage: Storage
-    ledger: Ledger
-    config: KnowledgeBaseConfig
-
-    def sample(self, entries: Sequence[Entry], count: int) -> list[BaseNode]:
-        """Return up to about `count` nodes, from documents evenly apart."""
-        chosen = entries[:: len(entries) // count + 1]
-        node_ids = self.ledger.node_ids(entry.key for entry in chosen)
-        ids = [*chain.from_iterable(node_ids.values())]
-        return list(self.storage.nodes(ids[:: len(ids) // count + 1]))
-
-
 class Copier:
     """Copies documents batch by batch; records failures and copies the rest."""
 
     def __init__(
-        self, source: CopyEnd, target: CopyEnd, reembedding: Reembedding | None = None
+        self,
+        source: Storage,
+        target: Storage,
+        *,
+        dimension: int | None,
+        reembedding: Reembedding | None = None,
     ) -> None:
         self._source = source
         self._target = target
+        self._dimension = dimension  # of the source
         self._reembedding = reembedding
-        self._writer = writer_of(target.storage, target.ledger)
-        side = source.storage.graph
-        self._graph = None if side is None else graph_target(side, source.ledger)
+        self._writer = writer_of(target)
+        self._graph = source.graph_target()
         self._copied = self._unchanged = self._n_nodes = 0
         self._removed = self._only_at_target = 0
         self._failures: dict[DocumentKey, Exception] = {}
@@ -116,9 +98,8 @@ class Copier:
         self._target.ledger.record_synced(self._source.ledger.synced())
         for scope, rules in self._source.ledger.rankings().items():
             self._target.ledger.record_ranking(scope, rules)
-        side = self._target.storage.graph
-        if self._graph is not None and side is not None:
-            self._graph.copy_unsaid_to(side.graph)
+        if self._graph is not None and self._target.graph is not None:
+            self._graph.copy_unsaid_to(self._target.graph.graph)
 
     def mirror(self, entries: Sequence[Entry], *, remove: bool) -> None:
         """Remove or count documents that only the target has."""
@@ -136,7 +117,7 @@ class Copier:
         there = {entry.key: entry.n_nodes for entry in self._target.ledger.entries()}
         expected = [entry for entry in entries if entry.key not in self._failures]
         short = [entry.key.ref for entry in expected if there.get(entry.key) != entry.n_nodes]
-        held = self._target.storage.count()
+        held = self._target.store.count()
         recorded = self._target.ledger.n_nodes_at_rest(exact=True)
         if recorded is None:
             raise StoreUnavailableError(
@@ -166,8 +147,7 @@ class Copier:
 
     def _documents(self, entries: Sequence[Entry], file: IO[bytes]) -> list[Writable]:
         """Return documents as they are to be written, long ones in the file; record failures."""
-        source = self._source
-        stored = stored_documents(entries, source.storage, source.ledger, file, where=source.url)
+        stored = stored_documents(entries, self._source, file)
         results: dict[DocumentKey, Writable | Exception] = {**stored}
         if self._reembedding is not None:
             whole = [
@@ -190,11 +170,11 @@ class Copier:
         return failures
 
     def _check_dimension(self) -> None:
-        recorded, copied = self._target.ledger.dimension(), self._source.config.dimension
+        recorded, copied = self._target.ledger.dimension(), self._dimension
         if self._reembedding is not None:
             copied = self._reembedding.dimension
         if recorded is None and copied is not None:
-            self._target.storage.record_dimension(self._target.ledger, copied)
+            self._target.record_dimension(copied)
         elif recorded != copied:
             raise ModelMismatchError(
                 f"{self._target.url} holds embeddings of dimension {recorded}, {self._source.url} "
@@ -271,31 +251,30 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     started = perf_counter()
     _check_places(source_url, target_url)
     with ExitStack() as resources:
-        source = _source(source_url, resources)
+        source, config = _source(source_url, resources)
         if schema is not None:
-            config = replace(source.config, schema=json.dumps(schema.to_dict()))
-            source = replace(source, config=config)
-        tokenizer = Tokenizer.from_dict(json.loads(source.config.tokenizer))
-        setup = RequestedSetup(tokenizer, many_tenants, store_params)
-        if source.storage.graph is not None and graph is None:
+            config = replace(config, schema=json.dumps(schema.to_dict()))
+        if source.graph is not None and graph is None:
             raise GraphRequiredError(
-                f"{source_url} has the graph {source.config.graph}, and its copy needs one, too; "
+                f"{source_url} has the graph {config.graph}, and its copy needs one, too; "
                 "pass graph=",
-                source.config.graph,
+                config.graph,
             )
-        reembedding = None
-        if embed_model is not None:
-            reembedding = Reembedding(embed_model, show=show_progress)
-        if reembedding is not None and reembedding.name == source.config.embed_model:
+        reembedding = None if embed_model is None else Reembedding(embed_model, show=show_progress)
+        if reembedding is not None and reembedding.name == config.embed_model:
             reembedding = None  # the source has this one
-        target = _target(target_url, source, setup, graph, resources, reembedding)
+        requested = config if reembedding is None else reembedding.config(config)
+        tokenizer = Tokenizer.from_dict(json.loads(config.tokenizer))
+        setup = RequestedSetup(tokenizer, many_tenants, store_params)
+        side = None if graph is None else _target_graph(graph, target_url, source)
+        target = _target(target_url, requested, setup, side, resources)
         entries = source.ledger.entries()
-        copier = Copier(source, target, reembedding)
+        copier = Copier(source, target, dimension=config.dimension, reembedding=reembedding)
         copier.copy_rest()
         changed = copier.changed(entries)
         parts = batches(changed)
         if reembedding is not None:
-            parts = reembedding.batches(changed, source.sample(changed, _COUNTED))
+            parts = reembedding.batches(changed, _sample(source, changed, _COUNTED))
         with progress(changed, show=show_progress, title="Copying documents") as advance:
             for batch in parts:
                 copier.copy(batch)
@@ -315,51 +294,54 @@ def _check_places(source_url: str, target_url: str) -> None:
         raise ConfigurationError(f"{source_url} and {target_url} are the same knowledge base")
 
 
-def _source(url: str, resources: ExitStack) -> CopyEnd:
+def _sample(source: Storage, entries: Sequence[Entry], count: int) -> list[BaseNode]:
+    """Return up to about `count` nodes, from documents evenly apart."""
+    chosen = entries[:: len(entries) // count + 1]
+    node_ids = source.ledger.node_ids(entry.key for entry in chosen)
+    ids = [*chain.from_iterable(node_ids.values())]
+    return list(source.nodes(ids[:: len(ids) // count + 1]))
+
+
+def _source(url: str, resources: ExitStack) -> tuple[Storage, KnowledgeBaseConfig]:
     storage = open_storage(url, RequestedSetup(must_exist=True, may_create=False))
     resources.callback(storage.close)
-    ledger = storage.ledger()
-    resources.callback(ledger.close)
-    config = ledger.config()
+    config = storage.ledger.config()
     if config is None:
         raise missing(url, to_create=False)
     config.opened(config, url)  # refuses one from a newer version
-    if ledger.n_nodes_at_rest() is None:
+    if storage.ledger.n_nodes_at_rest() is None:
         raise StoreUnavailableError(
             f"{url} is being written to, or its last writer died. Let it finish; if it is dead, "
             "open the knowledge base and, on a server, add or delete a document: then copy again"
         )
     if config.graph:
         storage = storage.beside(open_recorded(config.graph, url), resources)
-    return CopyEnd(url, storage, ledger, config)
+    return storage, config
 
 
 def _target(
     url: str,
-    source: CopyEnd,
+    requested: KnowledgeBaseConfig,
     setup: RequestedSetup,
-    graph: str | None,
+    graph: GraphSide | None,
     resources: ExitStack,
-    reembedding: Reembedding | None,
-) -> CopyEnd:
-    copied = source.config if reembedding is None else reembedding.config(source.config)
+) -> Storage:
     storage = open_storage(url, setup)
     resources.callback(storage.close)
     if graph is not None:
-        storage = storage.beside(_target_graph(graph, url, source), resources)
-    requested = replace(copied, dimension=None, graph_key="")
-    ledger, config = open_ledger(storage, requested, url, resources)
-    if config.require_scope != copied.require_scope:
+        storage = storage.beside(graph, resources)
+    config = set_up(storage, replace(requested, dimension=None, graph_key=""))
+    if config.require_scope != requested.require_scope:
         raise ConfigurationError(
             f"{url} was made with require_scope={config.require_scope}, and what is to be copied "
-            f"with {copied.require_scope}; copy it to a new place"
+            f"with {requested.require_scope}; copy it to a new place"
         )
-    return CopyEnd(url, storage, ledger, copied)
+    return storage
 
 
-def _target_graph(graph: str, url: str, source: CopyEnd) -> GraphSide:
+def _target_graph(graph: str, url: str, source: Storage) -> GraphSide:
     """Open the graph of the target; copy entities from the source's graph, if any."""
-    copied = source.storage.graph
+    copied = source.graph
     side = open_graph_side(graph, None if copied is None else PassageLinks(entities=False), url)
     if copied is None or not is_same_graph(copied.url, side.url):
         return side

@@ -247,16 +247,17 @@ class Editable:
             StoreError: A document is incomplete in the store.
         """
         names = () if allowed is None else allowed_names(allowed)
+        ledger = self._storage.ledger
         with self._writing(scope):
             self._parts.writer.settle()
-            entries = pending = documents_named(self._parts.ledger, source_or_id, scope)
+            entries = pending = documents_named(ledger, source_or_id, scope)
             if not entries:
                 raise ConfigurationError(
                     f"there is no document or source {quoted(source_or_id)} in this scope, so "
                     "nothing was shared; kb.sources() has those that there are"
                 )
             if self._parts.writer.history is not None:
-                history = self._parts.ledger.history_of(entry.key for entry in entries)
+                history = ledger.history_of(entry.key for entry in entries)
                 self._parts.sharing.share(history, {entry.key: names for entry in history})
             while pending:
                 outcomes = self._parts.sharing.share(
@@ -267,7 +268,7 @@ class Editable:
                         raise outcome
                 # Another process has changed these: they are read again.
                 outdated = [key for key, o in outcomes.items() if o is WriteOutcome.OUTDATED]
-                named = documents_named(self._parts.ledger, source_or_id, scope) if outdated else []
+                named = documents_named(ledger, source_or_id, scope) if outdated else []
                 pending = [entry for entry in named if entry.key in outdated]
             return len(entries)
 
@@ -300,7 +301,7 @@ class Editable:
         rules = of_type(ranking or Ranking(), Ranking, "ranking")
         key, shown = scope_key(scope), rules.to_dict()
         with self._writing(scope):
-            self._parts.ledger.record_ranking(key, json.dumps(shown) if shown else "")
+            self._storage.ledger.record_ranking(key, json.dumps(shown) if shown else "")
             self._storage.words.rankings.forget()
         return rules
 
@@ -325,7 +326,7 @@ class Editable:
         """
         with self._writing(scope):
             self._parts.writer.settle()
-            return self._delete(documents_named(self._parts.ledger, source_or_id, scope))
+            return self._delete(documents_named(self._storage.ledger, source_or_id, scope))
 
     adelete = _in_thread(delete)
 
@@ -351,7 +352,7 @@ class Editable:
                 narrowed.append(as_metadata_filters(scope.condition))
             filters = MetadataFilters(filters=narrowed)
             owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
-            return self._delete(self._parts.ledger.visible_of(owners, scope))
+            return self._delete(self._storage.ledger.visible_of(owners, scope))
 
     def clear(self, *, scope: Scope | None = None) -> int:
         """Delete all documents visible to a scope; without a scope, all documents.
@@ -366,8 +367,8 @@ class Editable:
             ScopeRequiredError: The knowledge base requires a scope.
         """
         with self._writing(scope):
-            gone = self._delete(self._parts.ledger.visible(scope))
-            if gone and not self._parts.ledger.count()[1]:
+            gone = self._delete(self._storage.ledger.visible(scope))
+            if gone and not self._storage.ledger.count()[1]:
                 self.compact()
         return gone
 
@@ -387,7 +388,7 @@ class Editable:
         """
         self._access.check_writable()
         self._access.check_open()
-        self._parts.ledger.compact()
+        self._storage.ledger.compact()
         return self._storage.compact()
 
     def _addition(
@@ -399,12 +400,12 @@ class Editable:
 
     def _delete(self, entries: Sequence[Entry]) -> int:
         if not entries:
-            self._parts.ledger.check_exists()
-        self._parts.ledger.remember_principals(entries)
+            self._storage.ledger.check_exists()
+        self._storage.ledger.remember_principals(entries)
         for batch in batches(entries):
             self._parts.writer.delete([entry.key for entry in batch])
         if entries:
-            self._parts.ledger.forget_dimension()
+            self._storage.ledger.forget_dimension()
         return len(entries)
 
     @contextmanager

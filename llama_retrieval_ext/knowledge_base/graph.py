@@ -40,7 +40,6 @@ from llama_retrieval_ext.knowledge_base.documents import (
     each_or_error,
     fingerprint_of,
 )
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared
 from llama_retrieval_ext.urls import Location, local_path
 
@@ -426,9 +425,3 @@ def _rows(passage: BaseNode) -> Contents:
     source = {TRIPLET_SOURCE_KEY: passage.node_id}
     mentions = [Edge.of(passage.node_id, MENTIONS, name, source) for name in named]
     return Contents([*map(GraphNode.from_llama_index, nodes)], edges + mentions)
-
-
-def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
-    """Return the graph of a knowledge base as a target of writes."""
-    config = ledger.config()
-    return side.target(config.graph_key if config else "")

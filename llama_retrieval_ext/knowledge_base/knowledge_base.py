@@ -1,7 +1,6 @@
 """`KnowledgeBase`: documents in, retrievers out."""
 # ruff: noqa: SLF001 - a class method sets up its own object
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Self
@@ -24,13 +23,12 @@ from llama_retrieval_ext.knowledge_base.graph import extraction_for
 from llama_retrieval_ext.knowledge_base.interpreting import Interpreting
 from llama_retrieval_ext.knowledge_base.learning import Teachable
 from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.opening import (
     ingestion_parts,
-    open_ledger,
     recorded_model,
     remove_knowledge_base,
     requested_config,
+    set_up,
     with_graph,
 )
 from llama_retrieval_ext.knowledge_base.preparation import Preparation
@@ -92,12 +90,11 @@ class KnowledgeBase(Faceted, Teachable):
         self,
         access: Access,
         storage: Storage,
-        ledger: Ledger,
         parts: IngestionParts,
         languages: Sequence[str] | None,
         config: KnowledgeBaseConfig,
     ) -> None:
-        backend = backend_for(storage.store)
+        backend, ledger = backend_for(storage.store), storage.ledger
         if isinstance(backend, EngineBackend):
             backend.requires_scope = access.require_scope
             backend.requires_principals = access.require_principals
@@ -109,7 +106,7 @@ class KnowledgeBase(Faceted, Teachable):
                 storage.unnoted,
                 storage.text_of,
                 backend,
-                Tokenizer.from_dict(json.loads(storage.tokenizer)),
+                storage.store.tokenizer,
                 is_shared=not storage.is_exclusive,
             ),
             storage.words.rankings,
@@ -132,7 +129,7 @@ class KnowledgeBase(Faceted, Teachable):
             cursor_key=config.cursor_key,
             curation=self._curating,
         )
-        Browsable.__init__(self, access, storage, ledger)
+        Browsable.__init__(self, access, storage)
         Editable.__init__(self, access, storage, parts)
         if config.learned:
             self._use(config)
@@ -261,17 +258,17 @@ class KnowledgeBase(Faceted, Teachable):
             requested = requested_config(
                 embed_model, model, require_scope=require_scope, schema=schema, history=history
             )
-            ledger, config = open_ledger(storage, requested, url, resources)
+            config = set_up(storage, requested)
             model = recorded_model(config) if model is None else model
             preparation = Preparation(splitter, model, extraction, config.history)
-            parts = ingestion_parts(storage, ledger, preparation, url, extracts=bool(kg_extractors))
+            parts = ingestion_parts(storage, preparation, extracts=bool(kg_extractors))
             access = Access(
                 url,
-                require_scope=ledger.requires_scope,
+                require_scope=storage.ledger.requires_scope,
                 require_principals=require_principals,
                 is_copy=copied is not None,
             )
-            kb._set_up(access, storage, ledger, parts, languages, config)
+            kb._set_up(access, storage, parts, languages, config)
             kb._copied, kb._resources = copied, resources.pop_all()
         if refresh_s is not None:
             refresh_every(refresh_s, kb.refresh, kb._resources)
@@ -331,7 +328,7 @@ class KnowledgeBase(Faceted, Teachable):
             self._check_open()
             if self._copied is None:
                 raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
-            changed = self._copied.refresh(self._storage, self._ledger)
+            changed = self._copied.refresh(self._storage)
             if changed:
                 self._storage.words.forget()
                 self._parts.writer.settle()

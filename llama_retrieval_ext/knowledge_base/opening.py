@@ -23,7 +23,7 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.adding import IngestionParts
-from llama_retrieval_ext.knowledge_base.graph import graph_target, open_graph_side, open_recorded
+from llama_retrieval_ext.knowledge_base.graph import open_graph_side, open_recorded
 from llama_retrieval_ext.knowledge_base.ledger.config import (
     KnowledgeBaseConfig,
     unknown_nodes_error,
@@ -39,6 +39,7 @@ from llama_retrieval_ext.knowledge_base.storage import (
     missing,
     model_needed,
     open_storage,
+    tokenizer_json,
 )
 from llama_retrieval_ext.knowledge_base.write import Writer, WriteTarget
 from llama_retrieval_ext.schema import Schema
@@ -56,8 +57,9 @@ def with_graph(
     where: str,
     resources: ExitStack,
 ) -> Storage:
-    """Return a storage with its graph, if there is one; the resources close both."""
+    """Return a storage under its name, with its graph, if any; the resources close both."""
     resources.callback(storage.close)
+    storage = replace(storage, url=where)
     if graph is None:
         return storage
     return storage.beside(open_graph_side(graph, links, where), resources)
@@ -93,57 +95,59 @@ def recorded_model(config: KnowledgeBaseConfig) -> BaseEmbedding:
 
 
 def ingestion_parts(
-    storage: Storage, ledger: Ledger, preparation: Preparation, where: str, *, extracts: bool
+    storage: Storage, preparation: Preparation, *, extracts: bool
 ) -> IngestionParts:
     """Return what adds documents; with ``extracts`` it writes to the graph what extractors find."""
-    writer = writer_of(storage, ledger)
+    writer = writer_of(storage)
     if preparation.keeps_history:
-        writer.history = partial(copies_until_now, storage, ledger, where)
-    target = graph_target(storage.graph, ledger) if extracts and storage.graph else None
-    sharing = Sharing(storage, ledger, writer, where)
-    return IngestionParts(preparation, writer, ledger, sharing, storage, target)
+        writer.history = partial(copies_until_now, storage)
+    target = storage.graph_target() if extracts else None
+    return IngestionParts(preparation, writer, Sharing(storage, writer), storage, target)
 
 
-def open_ledger(
-    storage: Storage, requested: KnowledgeBaseConfig, where: str, resources: ExitStack
-) -> tuple[Ledger, KnowledgeBaseConfig]:
-    """Open the ledger of a knowledge base; finish or undo changes interrupted by a crash.
+def set_up(storage: Storage, requested: KnowledgeBaseConfig) -> KnowledgeBaseConfig:
+    """Set up or check a knowledge base; finish or undo changes interrupted by a crash.
 
-    The requested configuration gets the settings of the storage. The resources close the ledger.
+    The requested configuration gets the settings of the storage.
 
     Returns:
-        The ledger, and the recorded configuration.
+        The recorded configuration.
     """
-    graph = "" if storage.graph is None else storage.graph.url
-    requested = replace(requested, tokenizer=storage.tokenizer, params=storage.params, graph=graph)
+    ledger, where = storage.ledger, storage.url
+    requested = replace(
+        requested,
+        tokenizer=tokenizer_json(storage.store.tokenizer),
+        params=storage.params,
+        graph="" if storage.graph is None else storage.graph.url,
+    )
     with storage.lock:
-        ledger = storage.ledger()
-        resources.callback(ledger.close)
-        _set_up(ledger, storage, requested, where)
+        _admit(storage, requested)
         # On a server another process may be writing; the next writer settles it.
         if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
             try:
-                writer_of(storage, ledger).settle()
+                writer_of(storage).settle()
             except StoreUnavailableError as error:  # searches still work
                 _logger.warning("an interrupted change stays unfinished for now: %s", error)
         if ledger.file is not None:
-            _check_files(ledger, ledger.file, storage, where)
-        _check_in_step(ledger, storage, where)
-        _check_graph(ledger, storage, where)
+            _check_files(storage, ledger.file)
+            ledger.file.is_checked = True
+        _check_in_step(storage)
+        _check_graph(storage)
     config = ledger.config()
     if config is None:  # it was removed meanwhile
         raise missing(where)
     if config.schema:
         storage.store.use_schema(Schema.from_dict(json.loads(config.schema)))
-    return ledger, config
+    return config
 
 
-def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, where: str) -> None:
+def _admit(storage: Storage, requested: KnowledgeBaseConfig) -> None:
+    ledger, where = storage.ledger, storage.url
     if ledger.admit(requested, where):
         return
     # Without a ledger the embedding model is unknown. A process that dies between
     # creating the store and the ledger leaves an empty store.
-    count = storage.count()
+    count = storage.store.count()
     if count:
         if ledger.admit(requested, where):  # another process has set it up meanwhile
             return
@@ -154,10 +158,10 @@ def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, wh
     ledger.admit(requested, where)
 
 
-def _check_files(ledger: Ledger, file: SqliteRecords, storage: Storage, where: str) -> None:
+def _check_files(storage: Storage, file: SqliteRecords) -> None:
     """Raise if nodes of the ledger are missing after an unclean end."""
-    store, side = storage.store, storage.graph
-    graph = None if side is None else side.graph
+    store, target = storage.store, storage.graph_target()
+    graph = None if storage.graph is None else storage.graph.graph
     if not isinstance(store, EmbeddedVectorStore) or store.is_shared:
         return
     if (
@@ -166,26 +170,26 @@ def _check_files(ledger: Ledger, file: SqliteRecords, storage: Storage, where: s
         and (not isinstance(graph, EmbeddedGraph) or graph.was_closed)
     ):
         return
-    ids = ledger.settled_node_ids()
+    ids = storage.ledger.settled_node_ids()
     missing = {"the store": store.missing(ids)}
-    if side is not None and isinstance(graph, EmbeddedGraph):
-        sources, target = graph.sources(), graph_target(side, ledger)
+    if target is not None and isinstance(graph, EmbeddedGraph):
+        sources = graph.sources()
         missing["the graph"] = [
             id_ for id_ in ids if sources.isdisjoint(target.source(id_, slot) for slot in (0, 1))
         ]
     for place, lost in missing.items():
         if lost:
-            raise damaged_error(
-                where, f"{place} does not have {counted(len(lost), 'node')}, such as {lost[0]!r}"
-            )
+            nodes = f"{counted(len(lost), 'node')}, such as {lost[0]!r}"
+            raise damaged_error(storage.url, f"{place} does not have {nodes}")
 
 
-def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
+def _check_in_step(storage: Storage) -> None:
     """Warn if the store was restored, cleared or extended without the ledger."""
-    recorded, held = ledger.n_nodes_at_rest(), storage.count()
+    ledger, where = storage.ledger, storage.url
+    recorded, held = ledger.n_nodes_at_rest(), storage.store.count()
     if recorded == held:
         return
-    recorded, held = ledger.n_nodes_at_rest(exact=True), storage.count()
+    recorded, held = ledger.n_nodes_at_rest(exact=True), storage.store.count()
     if recorded is None:
         _logger.info("%s is being written to, or its last writer died", where)
         return
@@ -202,8 +206,9 @@ def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
     )
 
 
-def _check_graph(ledger: Ledger, storage: Storage, where: str) -> None:
+def _check_graph(storage: Storage) -> None:
     """Warn if the graph was deleted or cleared by another program."""
+    ledger, where = storage.ledger, storage.url
     # On a server this would read the list of documents.
     ids = ledger.visible_ids(None, 1) if storage.graph and ledger.file else []
     if storage.graph is None or not ids or ledger.n_nodes_at_rest() is None:
@@ -230,14 +235,13 @@ def _doubt_all(ledger: Ledger, where: str) -> None:
         _logger.warning("%s cannot note that it lost nodes: %s", where, error)
 
 
-def writer_of(storage: Storage, ledger: Ledger) -> Writer:
+def writer_of(storage: Storage) -> Writer:
     """Return a writer to a knowledge base."""
-    targets: list[WriteTarget] = [storage]
-    if storage.graph is not None:
-        # The graph is first: its failures must not reach the store, which searches read.
-        targets.insert(0, graph_target(storage.graph, ledger))
+    graph = storage.graph_target()
+    # The graph is first: its failures must not reach the store, which searches read.
+    targets: list[WriteTarget] = [storage] if graph is None else [graph, storage]
     nodes = partial(storage.nodes, embeddings=False)
-    return Writer(targets, Journal(ledger, nodes), lock=storage.lock)
+    return Writer(targets, Journal(storage.ledger, nodes), lock=storage.lock)
 
 
 # Passages removed from a graph per transaction.
@@ -275,35 +279,25 @@ def remove_knowledge_base(url: str) -> None:
     setup = RequestedSetup(must_exist=True, may_create=False)
     # The lock is also held by an object that opens it.
     with closing(open_storage(url, setup)) as storage, storage.lock:
-        if storage.is_shared():
+        if storage.store.is_shared:
             raise StoreUnavailableError(f"{url} is open in this process; close it first")
-        with closing(storage.ledger()) as ledger:
-            _mark_removing(ledger, url)
-            _withdraw_from_graph(ledger, url)
+        config = _mark_removing(storage.ledger, url)
+        ids = storage.ledger.visible_ids(None) if config.graph else []
+        if ids:
+            with closing(open_recorded(config.graph, url)) as graph:
+                target = graph.target(config.graph_key)
+                for start in range(0, len(ids), _WITHDRAWN):
+                    target.delete(ids[start : start + _WITHDRAWN])
         storage.remove()
 
 
-def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
-    """Remove the rows of a knowledge base from its graph."""
-    config = ledger.config()
-    if config is None or not config.graph:
-        return
-    ids = ledger.visible_ids(None)
-    if not ids:
-        return
-    with closing(open_recorded(config.graph, url)) as graph:
-        target = graph_target(graph, ledger)
-        for start in range(0, len(ids), _WITHDRAWN):
-            target.delete(ids[start : start + _WITHDRAWN])
-
-
-def _mark_removing(ledger: Ledger, url: str) -> None:
+def _mark_removing(ledger: Ledger, url: str) -> KnowledgeBaseConfig:
     config = ledger.config()
     if config is None:
         raise missing(url, to_create=False)
     config.check_format(url)
     if config.removing:
-        return
+        return config
     # Mark first, then check for claims: a writer claims first, then checks for the mark.
     ledger.update_config(lambda recorded: recorded and replace(recorded, removing=True))
     try:
@@ -311,3 +305,4 @@ def _mark_removing(ledger: Ledger, url: str) -> None:
     except BaseException:
         ledger.update_config(lambda recorded: recorded and replace(recorded, removing=False))
         raise
+    return config

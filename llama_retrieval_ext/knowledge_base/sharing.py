@@ -11,9 +11,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.dates import KNOWN_TO, now
 from llama_retrieval_ext.errors import StoreError
-from llama_retrieval_ext.knowledge_base.graph import graph_target
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     HISTORY,
     DocumentKey,
@@ -33,14 +31,14 @@ _GROUP: Final = 1024
 
 
 def stored_documents(
-    entries: Sequence[Entry], storage: Storage, ledger: Ledger, file: IO[bytes], *, where: str
+    entries: Sequence[Entry], storage: Storage, file: IO[bytes]
 ) -> dict[DocumentKey, Writable | StoreError]:
     """Return stored documents as they were written, or an error for an incomplete one.
 
     The nodes of long ones are read in groups, and kept in the file.
     """
-    ids = ledger.node_ids(entry.key for entry in entries)
-    target = None if storage.graph is None else graph_target(storage.graph, ledger)
+    ids = storage.ledger.node_ids(entry.key for entry in entries)
+    target = storage.graph_target()
 
     def read(ids: Sequence[str]) -> tuple[Mapping[str, BaseNode], Mapping[str, str]]:
         """Return nodes by id, and their rows in the graph."""
@@ -66,8 +64,8 @@ def stored_documents(
         n_found = len(document.node_ids)
         if n_found != n_nodes:
             documents[key] = StoreError(
-                f"the store at {where} has {n_found} of its {counted(n_nodes, 'node')}; if it is "
-                "not being written to, delete the document there and add it again"
+                f"the store at {storage.url} has {n_found} of its {counted(n_nodes, 'node')}; if "
+                "it is not being written to, delete the document there and add it again"
             )
     return documents
 
@@ -88,11 +86,9 @@ def _part(
 class Sharing:
     """Writes stored documents again, with their embeddings, for other principals."""
 
-    def __init__(self, storage: Storage, ledger: Ledger, writer: Writer, where: str) -> None:
+    def __init__(self, storage: Storage, writer: Writer) -> None:
         self._storage = storage
-        self._ledger = ledger
         self._writer = writer
-        self._where = where
 
     def share_keys(
         self, allowed: Mapping[DocumentKey, Sequence[str]]
@@ -102,8 +98,8 @@ class Sharing:
         Those that were deleted meanwhile, or that another process is writing, are left out.
         """
         with self._writer.lock:
-            ids = self._ledger.node_ids(allowed)
-            digests = self._ledger.digests(allowed)
+            ids = self._storage.ledger.node_ids(allowed)
+            digests = self._storage.ledger.digests(allowed)
             entries = [
                 Entry(key, digest, "", max(1, len(ids.get(key, ()))))
                 for key, digest in zip(allowed, digests, strict=True)
@@ -121,9 +117,7 @@ class Sharing:
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
         for batch in batches(entries):
             with TemporaryFile() as file:
-                stored = stored_documents(
-                    batch, self._storage, self._ledger, file, where=self._where
-                )
+                stored = stored_documents(batch, self._storage, file)
                 whole: list[Writable] = []
                 for entry in batch:
                     document = stored[entry.key]
@@ -138,19 +132,17 @@ class Sharing:
 
 
 @contextmanager
-def copies_until_now(
-    storage: Storage, ledger: Ledger, where: str, keys: Sequence[DocumentKey]
-) -> Generator[list[Writable]]:
+def copies_until_now(storage: Storage, keys: Sequence[DocumentKey]) -> Generator[list[Writable]]:
     """Yield copies of stored documents that say until when they were known, ready to be written.
 
     A copy is a document of its own, whose key no listing shows, with the nodes under new ids. It is
     written before the change, so that a crash between both leaves nothing unknown.
     """
-    stored = ledger.read(key for key in keys if HISTORY not in key.ref)
+    stored = storage.ledger.read(key for key in keys if HISTORY not in key.ref)
     entries = [record.entry for record in stored.values()]
     moment = now()
     with TemporaryFile() as file, TemporaryFile() as copied:
-        documents = stored_documents(entries, storage, ledger, file, where=where)
+        documents = stored_documents(entries, storage, file)
         copies: list[Writable] = []
         for key, document in documents.items():
             if isinstance(document, StoreError):

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
@@ -23,7 +23,8 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.sqlite_rows import FILE as GRAPH_FILE
 from llama_retrieval_ext.knowledge_base.graph import directory_of
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
-from llama_retrieval_ext.knowledge_base.storage import LEDGER, Storage, missing, open_file
+from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
+from llama_retrieval_ext.knowledge_base.storage import LEDGER, Storage, missing
 from llama_retrieval_ext.stores.embedded.files import CAN_FREEZE, LOCK, DirectoryLock, frozen
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
@@ -62,9 +63,9 @@ class ReadOnlyCopy:
             self.close()
             raise
 
-    def refresh(self, storage: Storage, ledger: Ledger) -> bool:
+    def refresh(self, storage: Storage) -> bool:
         """Update the open copy, while searches continue; return False if nothing was written."""
-        store, side = storage.store, storage.graph
+        store, ledger, side = storage.store, storage.ledger, storage.graph
         if not isinstance(store, EmbeddedVectorStore) or ledger.file is None:
             raise TypeError("a copy is on the embedded engine")
         if self._state() == self._seen:
@@ -82,7 +83,8 @@ class ReadOnlyCopy:
     def _copy_first(self) -> None:
         with ExitStack() as resources:
             store = resources.enter_context(EmbeddedVectorStore(self._kb))
-            ledger = resources.enter_context(closing(open_file(self._kb / LEDGER, store.count)))
+            ledger = Ledger(SqliteRecords(self._kb / LEDGER), count_stored=store.count)
+            resources.callback(ledger.close)
             graph = None
             if self.graph is not None:
                 graph = resources.enter_context(EmbeddedGraph(self._folder / "graph"))

@@ -1,8 +1,8 @@
 """`Storage`: the store, ledger and lock of a URL; `Access`: the checks of each operation."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -21,7 +21,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.filter_syntax import as_metadata_filters
 from llama_retrieval_ext.knowledge_base.correcting import StoredWords, words_of
 from llama_retrieval_ext.knowledge_base.documents import batched
-from llama_retrieval_ext.knowledge_base.graph import GraphSide
+from llama_retrieval_ext.knowledge_base.graph import GraphSide, GraphTarget
 from llama_retrieval_ext.knowledge_base.ledger.config import MANY_TENANTS, KnowledgeBaseConfig
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared, Writable
@@ -29,7 +29,6 @@ from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.knowledge_base.write import lock_of
 from llama_retrieval_ext.scope import Scope, check_principals, check_scope, isolates
-from llama_retrieval_ext.stores.embedded.closed_files import SUFFIX
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.node_json import row_id
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
@@ -65,22 +64,15 @@ def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The parts of a knowledge base that depend on its engine; a `WriteTarget`."""
+    """A store with its ledger, and a graph beside them if there is one; a `WriteTarget`."""
 
+    url: str  # as messages name it
     store: EngineStore
-    close: Callable[[], None]
-    flush: Callable[[], None]  # writes pending changes to disk
-    check_room: Callable[[Iterable[int]], None]  # raises if so many bytes do not fit on the disk
-    count: Callable[[], int]  # the nodes in the store
-    tokenizer: str  # as JSON
+    ledger: Ledger
     params: str  # engine settings as JSON, applied when it creates the collection
-    ledger: Callable[[], Ledger]  # opens it
     lock: RLock  # shared by all writers of this process
-    is_exclusive: bool  # whether no other process can open it
-    is_shared: Callable[[], bool]  # whether another object of this process has its files open
-    compact_store: Callable[[], int]  # frees the disk space of deleted nodes; the number of bytes
-    remove: Callable[[], None]  # first the nodes, then the ledger; can be repeated
     words: StoredWords  # by which typing errors in questions are corrected
+    is_exclusive: bool  # whether no other process can open it
     graph: GraphSide | None = None
 
     def nodes(self, ids: Sequence[str], *, embeddings: bool = True) -> Iterator[BaseNode]:
@@ -107,7 +99,7 @@ class Storage:
 
     def check(self, documents: Sequence[Writable]) -> None:
         """Raise if there is no room; the journal, in the same place, is written first."""
-        self.check_room(map(attrgetter("size_bytes"), documents))
+        self.store.check_room(map(attrgetter("size_bytes"), documents))
 
     def upsert(self, documents: Sequence[Prepared], slot: int) -> None:
         """Write the nodes of documents to their rows in a slot."""
@@ -116,7 +108,7 @@ class Storage:
         if slot:
             rows = [node.model_copy(update={"id_": row_id(node.node_id, slot)}) for node in nodes]
         try:
-            self.store.add(rows)
+            self.store.add_rows(rows)
         except BaseException:
             self.words.forget()  # a part of them may be written
             raise
@@ -127,25 +119,47 @@ class Storage:
         self.store.delete_rows([row_id(node_id, slot) for node_id in node_ids])
         self.words.delete(node_ids, slot)
 
-    def record_dimension(self, ledger: Ledger, dimension: int) -> None:
+    def flush(self) -> None:
+        """Write pending changes to disk."""
+        self.store.flush()
+
+    def record_dimension(self, dimension: int) -> None:
         """Record the dimension of the vectors before the first is stored.
 
         A store whose nodes were all deleted may have had another one; it is made anew.
         """
-        ledger.record_dimension(dimension)
-        made = getattr(self.store, "dimension", None)
-        if made not in (None, dimension) and ledger.n_nodes_at_rest(exact=True) == 0:
+        self.ledger.record_dimension(dimension)
+        is_other = self.store.dimension not in (None, dimension)
+        if is_other and self.ledger.n_nodes_at_rest(exact=True) == 0:
             self.store.clear()
             self.words.forget()
 
     def compact(self) -> int:
         """Free the disk space of deleted nodes if the engine does not; return the bytes."""
-        return self.compact_store() + (0 if self.graph is None else self.graph.graph.compact())
+        return self.store.compact() + (0 if self.graph is None else self.graph.graph.compact())
 
     def beside(self, graph: GraphSide, resources: ExitStack) -> "Storage":
         """Return this storage with a graph, which is closed with the resources."""
         resources.callback(graph.close)
         return replace(self, graph=graph)
+
+    def remove(self) -> None:
+        """Remove the nodes, then the ledger, then what is left of the store; can be repeated."""
+        self.store.clear()
+        self.ledger.records.remove()
+        self.store.remove()
+
+    def graph_target(self) -> GraphTarget | None:
+        """Return the graph as a target of writes; None without one."""
+        if self.graph is None:
+            return None
+        config = self.ledger.config()
+        return self.graph.target(config.graph_key if config else "")
+
+    def close(self) -> None:
+        """Close the ledger and the store."""
+        with closing(self.store):
+            self.ledger.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,42 +193,49 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
     store = open_store(
         url, tokenizer=setup.tokenizer, store_params={**params, **(grouping if has_setting else {})}
     )
-    if isinstance(store, EmbeddedVectorStore):
-        return _embedded(store, location, params=_recorded(grouping))
-    if not isinstance(store, CollectionStore):
-        raise ConfigurationError(f"{type(store).__name__} cannot hold a knowledge base")
     try:
-        beside = store.beside(_SUFFIX)
-        patience_s = _PATIENCE_S if location.is_on_server else 0.0
-        records = beside.records(is_shared=location.is_on_server, clock=time, patience_s=patience_s)
-        ledger = Ledger(records, count_stored=store.count, patience_s=patience_s)
-        recorded = ledger.config()
+        ledger = _open_ledger(store, location)
+        # The directory of the embedded engine records its settings.
+        recorded = ledger.config() if ledger.file is None else None
     except BaseException:
         store.close()
         raise
-    if recorded is None and setup.must_exist:
+    if recorded is None and ledger.file is None and setup.must_exist:
         store.close()
         raise missing(url, to_create=setup.may_create)
     remembered = _remembered(setup, recorded, store.tokenizer, location)
     if remembered != setup and store.dimension is None:  # it has not recorded its settings
         store.close()
         return open_storage(url, remembered)
+    words = words_of(location.identity)
+    if isinstance(store, EmbeddedVectorStore):
+        store.leave_out(words.absent)
     return Storage(
-        store=store,
-        close=store.close,
-        # These engines write to disk by themselves. Milvus Lite would create a file per flush.
-        flush=lambda: None,
-        check_room=lambda _: None,
-        count=store.count,
-        tokenizer=_as_json(store.tokenizer),
-        params=_recorded({**params, **grouping}),
-        ledger=lambda: ledger,
-        lock=lock_of(location.identity),
+        url,
+        store,
+        ledger,
+        _recorded({**(params if ledger.file is None else {}), **grouping}),
+        lock_of(location.identity),
+        words,
         is_exclusive=not location.is_on_server,
-        is_shared=lambda: False,  # other objects get an error when they write
-        compact_store=lambda: 0,
-        words=words_of(location.identity),
-        remove=lambda: _drop(store, beside),
+    )
+
+
+def _open_ledger(store: EngineStore, location: Location) -> Ledger:
+    """Open the ledger beside a store: in a file or in memory, or in a collection of its own."""
+    if isinstance(store, EmbeddedVectorStore):
+        with lock_of(location.identity):  # one object creates the file
+            records = SqliteRecords(None if location.path is None else location.path / LEDGER)
+        return Ledger(records, count_stored=store.count)
+    if not isinstance(store, CollectionStore):
+        raise ConfigurationError(f"{type(store).__name__} cannot hold a knowledge base")
+    is_shared = location.is_on_server
+    patience_s = _PATIENCE_S if is_shared else 0.0
+    beside = store.beside(_SUFFIX)
+    return Ledger(
+        beside.records(is_shared=is_shared, clock=time, patience_s=patience_s),
+        count_stored=store.count,
+        patience_s=patience_s,
     )
 
 
@@ -222,49 +243,8 @@ def _recorded(params: Mapping[str, object]) -> str:
     return json.dumps(to_jsonable_python(params), sort_keys=True) if params else ""
 
 
-def _embedded(store: EmbeddedVectorStore, location: Location, *, params: str) -> Storage:
-    file = None if location.path is None else location.path / LEDGER
-    words = words_of(location.identity)
-    store.leave_out(words.absent)
-    return Storage(
-        store=store,
-        close=store.close,
-        flush=store.persist,
-        check_room=store.check_room,
-        count=store.count,
-        tokenizer=_as_json(store.tokenizer),
-        params=params,
-        ledger=lambda: open_file(file, store.count),
-        lock=lock_of(location.identity),
-        is_exclusive=True,
-        is_shared=lambda: store.is_shared,
-        compact_store=store.compact,
-        words=words,
-        remove=lambda: _delete(store, file),
-    )
-
-
-def open_file(path: Path | None, count_stored: Callable[[], int]) -> Ledger:
-    """Open the ledger beside an embedded store: in a file, or without a path in memory."""
-    return Ledger(SqliteRecords(path), count_stored=count_stored)
-
-
-def _drop(*collections: CollectionStore) -> None:
-    """Drop collections, one after the other."""
-    for collection in collections:
-        collection.clear()
-
-
-def _delete(store: EmbeddedVectorStore, file: Path | None) -> None:
-    """Delete the files of a store, and of its ledger, which is closed."""
-    store.clear()
-    for suffix in ("", "-wal", "-shm", SUFFIX):
-        if file is not None:
-            file.with_name(f"{file.name}{suffix}").unlink(missing_ok=True)
-    store.remove()
-
-
-def _as_json(tokenizer: Tokenizer) -> str:
+def tokenizer_json(tokenizer: Tokenizer) -> str:
+    """Return a tokenizer as JSON, as it is recorded."""
     return json.dumps(tokenizer.to_dict(), sort_keys=True)
 
 
@@ -316,7 +296,7 @@ def _remembered(
     if recorded is None:
         return setup
     tokenizer, given = setup.tokenizer, setup.store_params
-    if tokenizer is None and recorded.tokenizer not in ("", _as_json(current)):
+    if tokenizer is None and recorded.tokenizer not in ("", tokenizer_json(current)):
         tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
     params, name = json.loads(recorded.params or "{}"), grouping_name(location)
     many_tenants = params.pop(name, None)

@@ -72,8 +72,8 @@ class Sync:
         self._fingerprint = _digest(f"{cut} {source.settings} {names}")  # short, for each stamp
         self._parts.writer.settle()
         with ThreadPoolExecutor(1) as pool:  # a server answers both at the same time
-            synced = pool.submit(self._parts.ledger.synced, self._owner)
-            entries = self._parts.ledger.visible(scope)
+            synced = pool.submit(self._parts.storage.ledger.synced, self._owner)
+            entries = self._parts.storage.ledger.visible(scope)
         self._known = {source.key: source for source in synced.result()}
         self._stored: dict[SourceKey, list[Entry]] = {}
         for entry in entries:
@@ -333,10 +333,10 @@ class Sync:
         if self._options.dry_run:
             return
         deleted = [entry for entry in entries if entry.key not in self._owned]
-        self._parts.ledger.remember_principals(deleted)
+        self._parts.storage.ledger.remember_principals(deleted)
         for batch in batches(deleted):
             self._parts.writer.delete([entry.key for entry in batch])
-            self._parts.ledger.forget_dimension()
+            self._parts.storage.ledger.forget_dimension()
 
     def _prune(self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Delete what is gone; forget it, unless it was restricted and may come back."""
@@ -351,7 +351,7 @@ class Sync:
         self, sources: Sequence[SyncedSource], *, forget: Sequence[SyncedSource] = ()
     ) -> None:
         if (sources or forget) and not self._options.dry_run:
-            self._parts.ledger.record_synced(sources, forget=forget)
+            self._parts.storage.ledger.record_synced(sources, forget=forget)
 
     def _report(self, gone: Iterable[str], refusal: str) -> SyncReport:
         stored = self._addition.tally.report()

@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.knowledge_base import storage
-from llama_retrieval_ext.knowledge_base.copy import _source, copy_knowledge_base
+from llama_retrieval_ext.knowledge_base.copy import _sample, _source, copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding
@@ -142,15 +142,15 @@ def large(urls: list[str], model: PickyEmbedding) -> list[str]:
 def test_an_interrupted_copy_continues_where_it_ended(
     large: list[str], model: PickyEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add, calls = EmbeddedVectorStore.add, []
+    add, calls = EmbeddedVectorStore.add_rows, []
 
-    def failing(store: EmbeddedVectorStore, nodes: Sequence[BaseNode], **_: object) -> list[str]:
-        calls.append(len(nodes))
+    def failing(store: EmbeddedVectorStore, rows: Sequence[BaseNode]) -> None:
+        calls.append(len(rows))
         if len(calls) == 2:
             raise StoreUnavailableError("the disk is full")
-        return add(store, nodes)
+        add(store, rows)
 
-    monkeypatch.setattr(EmbeddedVectorStore, "add", failing)
+    monkeypatch.setattr(EmbeddedVectorStore, "add_rows", failing)
     monkeypatch.setattr(storage, "_MANY_NODES", 100)
     with pytest.raises(StoreUnavailableError, match="full"):
         copy_knowledge_base(*large, show_progress=False)
@@ -276,8 +276,8 @@ def test_documents_missing_after_a_copy_are_an_error(
     urls: list[str], model: PickyEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(urls[0], model)
-    add = EmbeddedVectorStore.add
-    monkeypatch.setattr(EmbeddedVectorStore, "add", lambda store, nodes, **_: add(store, nodes[1:]))
+    add = EmbeddedVectorStore.add_rows
+    monkeypatch.setattr(EmbeddedVectorStore, "add_rows", lambda store, rows: add(store, rows[1:]))
     with pytest.raises(StoreError, match=r"holds .* nodes where .* were written"):
         copy_knowledge_base(*urls, show_progress=False)
 
@@ -297,7 +297,7 @@ def test_a_sample_is_spread_over_the_documents_and_has_at_most_the_requested_siz
     with KnowledgeBase.open(url, embed_model=model) as kb:
         kb.add([Document(id_=f"d{n}", text=f"Page {n}.") for n in range(30)], show_progress=False)
     with ExitStack() as resources:
-        source = _source(url, resources)
-        sample = source.sample(source.ledger.entries(), count)
+        source, _ = _source(url, resources)
+        sample = _sample(source, source.ledger.entries(), count)
     assert least <= len(sample) <= most
     assert len({node.ref_doc_id for node in sample}) == len(sample)

@@ -310,7 +310,7 @@ from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.knowledge_base.conftest import PickyEmbedding
 
-places = {"embed": (PickyEmbedding, "_embed"), "store": (EmbeddedVectorStore, "add")}
+places = {"embed": (PickyEmbedding, "_embed"), "store": (EmbeddedVectorStore, "add_rows")}
 kind, method = places[sys.argv[2]]
 original, left = getattr(kind, method), [int(sys.argv[3])]
 

@@ -96,15 +96,14 @@ def test_removal_of_a_store_without_a_ledger_is_refused(url: str) -> None:
 def test_an_interrupted_removal_blocks_opening_and_can_be_repeated(
     open_kb: Open, url: str, after_nodes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(*collections: Any) -> None:
+    def failing(stored: storage.Storage) -> None:
         if after_nodes:
-            collections[0].clear()
+            stored.store.clear()
         raise Killed
 
     fill(open_kb)
     with monkeypatch.context() as patched:
-        for name in ("_drop", "_delete"):
-            patched.setattr(storage, name, failing)
+        patched.setattr(storage.Storage, "remove", failing)
         with pytest.raises(Killed):
             KnowledgeBase.remove(url)
     for _ in range(2):

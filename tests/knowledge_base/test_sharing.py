@@ -128,11 +128,11 @@ def test_long_documents_are_shared_and_copied_in_groups_of_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    add = EmbeddedVectorStore.add
+    add = EmbeddedVectorStore.add_rows
 
-    def adding(store: EmbeddedVectorStore, nodes: Sequence[BaseNode], **_: object) -> list[str]:
-        sizes.append(len(nodes))
-        return add(store, nodes)
+    def adding(store: EmbeddedVectorStore, rows: Sequence[BaseNode]) -> None:
+        sizes.append(len(rows))
+        add(store, rows)
 
     urls = [f"embedded:{tmp_path / name}" for name in ("kb", "copy", "embedded anew")]
     graphs = [f"graph:{tmp_path / name}" for name in ("graph", "graph 2", "graph 3")]
@@ -140,7 +140,7 @@ def test_long_documents_are_shared_and_copied_in_groups_of_nodes(
     with KnowledgeBase.open(urls[0], embed_model=model, graph=graphs[0]) as kb:
         kb.add([Document(id_="leave", text=LONG), Document(id_="lunch", text="lunch and leave")])
         monkeypatch.setattr(sharing, "_GROUP", 2)
-        monkeypatch.setattr(EmbeddedVectorStore, "add", adding)
+        monkeypatch.setattr(EmbeddedVectorStore, "add_rows", adding)
         assert kb.share("leave", allowed=["group:hr"]) == 1
         assert (seen(kb, HR), seen(kb, IT)) == ({"leave", "lunch"}, {"lunch"})
         before, there = kb.documents(), rows(kb.graph)
@@ -286,7 +286,7 @@ def test_a_share_that_fails_half_way_is_finished_or_undone(
     with KnowledgeBase.open(f"embedded:{tmp_path}", embed_model=FakeEmbedding(dim=16)) as kb:
         kb.add([leave()], allowed=["group:hr"])
         with monkeypatch.context() as context:
-            context.setattr(EmbeddedVectorStore, "add", fail)
+            context.setattr(EmbeddedVectorStore, "add_rows", fail)
             with pytest.raises(OSError, match="full"):
                 kb.share("leave", allowed=["group:it"])
         kb.add([Document(id_="other", text="leave")])  # settles what is unfinished

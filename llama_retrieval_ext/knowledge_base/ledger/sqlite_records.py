@@ -28,6 +28,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.config import FORMAT, check_format
 from llama_retrieval_ext.stores.embedded.closed_files import (
+    SUFFIX,
     ClosedFiles,
     check_database,
     copy_database,
@@ -67,12 +68,15 @@ class SqliteRecords:
 
     Attributes:
         was_closed: Whether the file was closed cleanly before it was opened, or is new.
+        is_checked: Whether it is known to agree with the store, so that its end may be recorded.
     """
 
     def __init__(self, path: Path | None) -> None:
+        self._path = path
         self._where = "the ledger in memory" if path is None else str(path)
         self._closed_files = None if path is None else ClosedFiles(path, lambda: [path])
         self.was_closed = path is None or ClosedFiles(path, list).check() or not path.exists()
+        self.is_checked = self.was_closed
         self._lock = RLock()
         with self._translated():
             self._connection = sqlite3.connect(
@@ -148,6 +152,13 @@ class SqliteRecords:
             with self.transaction() as connection:
                 connection.executemany("DELETE FROM records WHERE id = ?", rows)
 
+    def remove(self) -> None:
+        """Close the file and delete it."""
+        self.close()
+        for suffix in ("", "-wal", "-shm", SUFFIX):
+            if self._path is not None:
+                self._path.with_name(f"{self._path.name}{suffix}").unlink(missing_ok=True)
+
     def compact(self) -> None:
         """Rewrite the file and its log without deleted records, which may contain text."""
         with self.connection() as connection:
@@ -187,7 +198,7 @@ class SqliteRecords:
         with self._lock:
             if self._end.alive:
                 self._end()
-                if self._closed_files is not None:
+                if self._closed_files is not None and self.is_checked:
                     self._closed_files.record()
 
     def _set_up(self) -> None:

@@ -388,6 +388,10 @@ class ElasticsearchRecords:
         """Delete records of any version."""
         self._write([(_header("delete", id_), None) for id_ in ids])
 
+    def remove(self) -> None:
+        """Drop the index of the records."""
+        self._run(self._index.drop())
+
     def _write(self, actions: Sequence[Action], *, is_there: bool = False) -> dict[str, str]:
         """Return the new versions of the written records, by the engine's ids."""
         written: dict[str, str] = {}

@@ -180,6 +180,10 @@ class EmbeddedVectorStore(EmbeddedSearch):
         return self.index_info().used(exact=exact)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
+        """Make all changes durable, as `flush`."""
+        self.flush()
+
+    def flush(self) -> None:
         """Make all changes survive a crash of the machine; one of the process loses none.
 
         Raises:

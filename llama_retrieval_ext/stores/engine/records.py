@@ -87,6 +87,10 @@ class Records(Protocol):
         """Delete records, regardless of their version."""
         ...
 
+    def remove(self) -> None:
+        """Remove all records with their collection or file; can be repeated."""
+        ...
+
 
 class IntentRecords:
     """Records in a store without compare-and-set.
@@ -158,6 +162,10 @@ class IntentRecords:
         """Delete records, regardless of their version."""
         for part in in_parts(ids, _MANY):
             self._store.delete_nodes(node_ids=part)
+
+    def remove(self) -> None:
+        """Drop the collection of the records."""
+        self._store.clear()
 
     def _replace(self, records: Sequence[Record], remove: Sequence[Record]) -> dict[str, str]:
         stored = self.get([record.id for record in (*records, *remove)])

@@ -1,7 +1,7 @@
 """`EngineStore`: a LlamaIndex vector store over an engine, which is its own backend."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Self
 
 from llama_index.core.schema import BaseNode
@@ -123,11 +123,9 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
             StoreClosedError: The store was closed.
         """
         _refuse(kwargs, "add")
-        ids = [node.node_id for node in nodes]
-        last = dict(zip(ids, map(storable, nodes), strict=True))
-        if last:
-            yield self._add([*last.values()])
-        return ids
+        if nodes:
+            yield self._add(_storable(nodes))
+        return [node.node_id for node in nodes]
 
     async_add = asynchronous(add)  # type: ignore[arg-type]  # its self is this class
 
@@ -175,6 +173,10 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
         yield self._delete(Target(node_ids, filters=filters))
 
     adelete_nodes = asynchronous(delete_nodes)  # type: ignore[arg-type]  # its self is this class
+
+    def add_rows(self, rows: Sequence[BaseNode]) -> None:
+        """Add rows as `add`, at least one: nodes by the ids that `row_id` returns."""
+        self._add(_storable(rows)).function()
 
     def delete_rows(self, rows: Sequence[str]) -> None:
         """Delete rows, each of one version of a node, by the ids that `row_id` returns."""
@@ -261,6 +263,27 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
     def persist(self, persist_path: str = "", fs: object = None) -> None:
         """No-op: `add` is already durable."""
 
+    def flush(self) -> None:
+        """Make all changes survive a crash of the machine; no-op where `add` does."""
+
+    def check_room(self, sizes: Iterable[int]) -> None:
+        """Raise `StoreUnavailableError` if nodes of these sizes, in bytes, do not fit on the disk.
+
+        No-op for engines that manage their disk themselves.
+        """
+
+    def compact(self) -> int:
+        """Free the disk space of deleted nodes; return the bytes; 0 if engines do so themselves."""
+        return 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other store objects of this process would lose their files by `remove`."""
+        return False
+
+    def remove(self) -> None:
+        """Remove what is left of the store after `clear`."""
+
     @property
     def store(self) -> Self:
         """The store itself, which is its own backend."""
@@ -344,6 +367,11 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
 def _refuse(options: Mapping[str, object], method: str) -> None:
     if options:
         raise ConfigurationError(f"{method} has no options {', '.join(sorted(options))}")
+
+
+def _storable(nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    """Return the form of nodes that engines keep exactly; of those with the same id the last."""
+    return [*{node.node_id: storable(node) for node in nodes}.values()]
 
 
 def _in_order(nodes: Sequence[BaseNode], node_ids: Sequence[str] | None) -> list[BaseNode]:
