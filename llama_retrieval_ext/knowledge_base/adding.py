@@ -28,15 +28,6 @@ from llama_retrieval_ext.knowledge_base.documents import (
     batched,
 )
 from llama_retrieval_ext.knowledge_base.graph import GraphTarget
-from llama_retrieval_ext.knowledge_base.groups import (
-    BATCH_WEIGHT,
-    Group,
-    ReaderIds,
-    character_bar,
-    grouped,
-    size_of,
-    weight_of,
-)
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
@@ -45,11 +36,21 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     content_of,
 )
 from llama_retrieval_ext.knowledge_base.passages import Watch
-from llama_retrieval_ext.knowledge_base.preparation import Embeddings, Preparation, PreparedBatch
+from llama_retrieval_ext.knowledge_base.preparation import (
+    BATCH_WEIGHT,
+    Embeddings,
+    Group,
+    Preparation,
+    PreparedBatch,
+    character_bar,
+    grouped,
+    size_of,
+    weight_of,
+)
 from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
-from llama_retrieval_ext.knowledge_base.splitting import NodeIds
+from llama_retrieval_ext.knowledge_base.splitting import NodeIds, ReaderIds
 from llama_retrieval_ext.knowledge_base.storage import Storage
 from llama_retrieval_ext.knowledge_base.write import Writer
 

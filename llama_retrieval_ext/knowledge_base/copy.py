@@ -22,14 +22,13 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.graph import GraphSide, open_graph_side, open_recorded
-from llama_retrieval_ext.knowledge_base.groups import progress
 from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig, is_same_graph
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.opening import set_up, writer_of
-from llama_retrieval_ext.knowledge_base.preparation import Reembedding
+from llama_retrieval_ext.knowledge_base.preparation import progress
 from llama_retrieval_ext.knowledge_base.report import CopyReport
-from llama_retrieval_ext.knowledge_base.sharing import stored_documents
+from llama_retrieval_ext.knowledge_base.sharing import Reembedding, stored_documents
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
     Storage,

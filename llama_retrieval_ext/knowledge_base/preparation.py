@@ -1,27 +1,20 @@
-"""Prepares documents for storage: splits them, sets ids, and embeds their nodes, or anew."""
+"""Prepares documents for storage, in groups as they come: identifies, splits and embeds them."""
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
-from statistics import fmean
-from time import perf_counter
+from itertools import count, groupby
+from operator import attrgetter, itemgetter
+from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Final, TypeAlias
+from typing import IO, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, MetadataMode
-from llama_index.core.utils import get_tokenizer
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.checks import is_vector
-from llama_retrieval_ext.embeddings.recorded import model_record
-from llama_retrieval_ext.embeddings.resolve import (
-    embed_model_dimension,
-    embed_model_name,
-    resolve_embed_model,
-)
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.documents import (
     AS_IT_IS,
@@ -29,7 +22,6 @@ from llama_retrieval_ext.knowledge_base.documents import (
     Dating,
     SourceDocument,
     allowed_by,
-    batched,
     check_ids,
     check_keys,
     digest_of,
@@ -38,22 +30,103 @@ from llama_retrieval_ext.knowledge_base.documents import (
     stamped,
 )
 from llama_retrieval_ext.knowledge_base.graph import Extraction
-from llama_retrieval_ext.knowledge_base.ledger.config import KnowledgeBaseConfig
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     Prepared,
     SpooledDocument,
     Writable,
-    content_of,
     key_of_node,
     with_allowed,
 )
-from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.passages import Watch
 from llama_retrieval_ext.knowledge_base.readers.code import LANGUAGES
 from llama_retrieval_ext.knowledge_base.readers.outline import suffix_of
 from llama_retrieval_ext.knowledge_base.splitting import Splitter
-from llama_retrieval_ext.wording import counted
+
+Group = list[BaseNode]
+
+# A batch is 64 documents to split, 4 MB of text, or 4,096 nodes: large enough for the throughput of
+# models and engines and for a negligible flush per batch, small enough to repeat after a crash.
+BATCH_WEIGHT = 4096
+_DOCUMENT_WEIGHT = 64
+_PATH = 100  # characters of a path in a message; more are a text
+_NODE_CHARACTERS = 1024  # fewer than most nodes have
+
+
+def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
+    """Return groups of one ``Document``, or of the nodes of one document.
+
+    In a list or tuple, the nodes of a document may be anywhere. An iterator is not read ahead:
+    the nodes of a document must be consecutive.
+    """
+    if isinstance(items, str | BaseNode) or not isinstance(items, Iterable):
+        raise ConfigurationError(f"expected a list of documents or nodes, {_instead_of(items)}")
+    named = _named(items)
+    if not isinstance(items, Sequence):
+        return ([node for _, node in group] for _, group in groupby(named, itemgetter(0)))
+    groups: dict[object, Group] = {}
+    for name, node in named:
+        groups.setdefault(name, []).append(node)
+    return list(groups.values())
+
+
+def _instead_of(item: object) -> str:
+    """Return what was given instead of documents, and what to write."""
+    if isinstance(item, BaseNode):
+        return f"got one {type(item).__name__}; write [...] around it"
+    if isinstance(item, str | Path):
+        path = str(item) if len(str(item)) <= _PATH else "PATH"
+        return (
+            f"got {type(item).__name__}; for a file or folder write kb.sync({path!r}) or "
+            f"kb.add(read_documents({path!r})), for a text Document(text=..., id_=...) in a list"
+        )
+    return f"got {type(item).__name__}; write [Document(text=..., id_=...)]"
+
+
+def weight_of(group: Sequence[BaseNode]) -> int:
+    """Return the weight of a document, or of the nodes of one, in a batch."""
+    if isinstance(group[0], Document):
+        return max(_DOCUMENT_WEIGHT, len(group[0].text) // _NODE_CHARACTERS)
+    return len(group)
+
+
+def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:
+    numbers = count()
+    for item in items:
+        if not isinstance(item, BaseNode):
+            raise ConfigurationError(f"expected LlamaIndex documents or nodes, {_instead_of(item)}")
+        # Documents are never grouped: with the same id, the right one would be ambiguous.
+        yield next(numbers) if isinstance(item, Document) else name_of(item), item
+
+
+# Shown after this delay, in seconds: a bar for a shorter call would flicker.
+_DELAY_S = 0.5
+
+
+@contextmanager
+def progress(
+    items: Iterable[object], *, show: bool, title: str = "Adding documents"
+) -> Generator[Callable[[int], object]]:
+    """Show a progress bar; yield the function that advances it by a number of documents.
+
+    Without a length of the items, the bar counts up.
+    """
+    total = len(items) if isinstance(items, Sized) else None
+    with tqdm(total=total, desc=title, unit="doc", delay=_DELAY_S, disable=not show) as bar:
+        yield bar.update
+
+
+def character_bar(groups: Iterable[Group]) -> tqdm:
+    """Return a progress bar over the characters of groups; see `size_of`."""
+    total = sum(map(size_of, groups)) if isinstance(groups, Sequence) else None
+    title = "Adding documents"
+    return tqdm(total=total, desc=title, unit="char", unit_scale=True, delay=_DELAY_S)
+
+
+def size_of(group: Group) -> int:
+    """Return the number of characters of a group."""
+    return sum(len(node.get_content(MetadataMode.NONE)) for node in group)
+
 
 # The embeddings of texts, by the text.
 Embeddings: TypeAlias = Mapping[str, Sequence[float]]
@@ -287,93 +360,3 @@ def _or_raised(part: Prepared | Exception) -> Prepared:
 def is_searchable(node: BaseNode) -> bool:
     """Return whether a node has text or an embedding."""
     return node.embedding is not None or bool(node.get_content(MetadataMode.NONE).strip())
-
-
-# Nodes per batch: an interrupted copy repeats at most one, and the first gives the time.
-_BATCH: Final = 100
-
-
-class Reembedding:
-    """Embeds the nodes of a knowledge base with another model; can show an estimate on stderr."""
-
-    def __init__(self, embed_model: str | BaseEmbedding, *, show: bool) -> None:
-        self.model = resolve_embed_model(embed_model)
-        self.name = embed_model_name(self.model)
-        self._record = model_record(self.model, embed_model if isinstance(embed_model, str) else "")
-        self._embedder = Embedder(self.model)
-        self._show = show
-
-    @property
-    def dimension(self) -> int | None:
-        """The dimension of the new vectors; None before the first, if the model declares none."""
-        return self._embedder.dimension or embed_model_dimension(self.model)
-
-    def config(self, copied: KnowledgeBaseConfig) -> KnowledgeBaseConfig:
-        """Return the configuration of the target."""
-        return replace(
-            copied, embed_model=self.name, model_record=self._record, vector_share=None, learned=""
-        )
-
-    def batches(
-        self, entries: Sequence[Entry], sample: Sequence[BaseNode]
-    ) -> Iterator[list[Entry]]:
-        """Yield documents in batches; show an estimate before, with the time after the first.
-
-        The number of tokens is estimated from a sample of the nodes.
-        """
-        if not entries:
-            return
-        count, total = get_tokenizer(), sum(entry.n_nodes for entry in entries)
-        tokens = fmean([len(count(node.get_content(MetadataMode.EMBED))) for node in sample] or [0])
-        work = f"{counted(total, 'node')}, about {tokens * total:,.0f} tokens with {self.name}"
-        self._tell(work)
-        started, n_done = perf_counter(), 0
-        for batch in batched(entries, lambda entry: entry.n_nodes, _BATCH):
-            yield batch
-            if n_done == 0:
-                n_done = max(1, sum(entry.n_nodes for entry in batch))
-                seconds = (perf_counter() - started) / n_done * (total - n_done)
-                self._tell(f"{work}, about {seconds:,.0f} s more")
-
-    def embedded(
-        self, documents: Sequence[Writable], file: IO[bytes]
-    ) -> list[Writable | Exception]:
-        """Return the documents with new embeddings, long ones in the file, or the error of each."""
-        short = iter(
-            self._parts([document for document in documents if isinstance(document, Prepared)])
-        )
-        return [
-            next(short) if isinstance(document, Prepared) else self._long(document, file)
-            for document in documents
-        ]
-
-    def _long(self, document: SpooledDocument, file: IO[bytes]) -> SpooledDocument | Exception:
-        made = SpooledDocument(document.key, content_of(document.digest), document.allowed, file)
-        for part in document.parts():
-            (result,) = self._parts([part])
-            if isinstance(result, Exception):
-                return result
-            made.append(result)
-        return made
-
-    def _parts(self, parts: Sequence[Prepared]) -> list[Prepared | Exception]:
-        results: list[Prepared | Exception] = []
-        bare: list[Prepared] = []
-        for part in parts:
-            nodes = tuple(node.model_copy(update={"embedding": None}) for node in part.nodes)
-            if all(node.get_content(MetadataMode.NONE).strip() for node in nodes):
-                bare.append(replace(part, nodes=nodes))
-                results.append(bare[-1])
-                continue
-            results.append(
-                ConfigurationError(
-                    f"document {part.key.ref!r} has a node without text, whose embedding came from "
-                    "elsewhere; add it to the new knowledge base with an embedding of the new model"
-                )
-            )
-        embedded = iter(self._embedder.embedded(bare))
-        return [r if isinstance(r, Exception) else next(embedded) for r in results]
-
-    def _tell(self, estimate: str) -> None:
-        if self._show:
-            tqdm.write(f"Embedding {estimate}", file=sys.stderr)

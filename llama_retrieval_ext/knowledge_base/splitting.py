@@ -1,10 +1,14 @@
-"""Splits documents into nodes, and gives these stable ids."""
+"""Splits documents into nodes; gives stable ids to nodes, and to documents with random ones."""
 
 import json
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Final
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, TypeAlias
 from uuid import UUID, uuid5
 
 from llama_index.core.ingestion import run_transformations
@@ -22,7 +26,7 @@ from llama_index.core.schema import (
 )
 from pydantic import BaseModel
 
-from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError
+from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, UnstableIdWarning
 from llama_retrieval_ext.knowledge_base.documents import (
     SourceDocument,
     check_transformations,
@@ -37,6 +41,7 @@ from llama_retrieval_ext.knowledge_base.passages import (
     split_by,
 )
 from llama_retrieval_ext.knowledge_base.readers.code import is_installed
+from llama_retrieval_ext.scope import KB_KEY, SOURCE_KEY, TENANT_KEY, page_in, source_in
 
 # Current encoders truncate at 512 tokens; LlamaIndex's 1,024 would lose half a chunk.
 # An overlap of an eighth keeps sentences at chunk borders findable.
@@ -240,3 +245,96 @@ def _renamed(
     if isinstance(node, IndexNode):
         new["index_id"] = ids.get(node.index_id, node.index_id)
     return node.model_copy(update=new)
+
+
+_UUID4: Final = 4
+# Metadata in which LlamaIndex's readers name the file of a document, and its version.
+_FILE_NAME: Final = "file_name"
+_VERSION_KEYS: Final = ("file_size", "last_modified_date")
+_Group: TypeAlias = tuple[str, str, str]
+
+
+@dataclass
+class _Parts:
+    """The documents of one version of a file or of a page."""
+
+    version: object
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+class ReaderIds:
+    """Replaces random ids by ids made from the file and the page or position.
+
+    The ids are the same in every process. The documents of a file may be added in several calls:
+    while the file is unchanged, a document with another text is another part of the file.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[_Group, _Parts] = {}
+        self._lock = Lock()
+        self._has_warned = False
+
+    def recognised(
+        self,
+        groups: Iterable[Sequence[BaseNode]],
+        scope: Mapping[str, str],
+        occurrences: Counter[object],
+    ) -> Iterator[list[BaseNode]]:
+        """Yield groups with stable ids for random ones; count the texts of the call."""
+        for group in groups:
+            nodes: list[BaseNode] = []
+            for node in group:
+                try:
+                    ref = ref_of(node)
+                    uuid = UUID(ref)
+                    is_random = uuid.version == _UUID4 and str(uuid) == ref
+                except ValueError:
+                    is_random = False
+                nodes.append(self._stable(node, scope, occurrences) if is_random else node)
+            yield nodes
+
+    def _stable(
+        self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
+    ) -> BaseNode:
+        """Return a document with a stable id; a node, or what is of no file, unchanged."""
+        file = source_in(node.metadata)
+        if not file or not isinstance(node, Document):
+            self._warn(node)
+            return node
+        label = page_in(node.metadata)
+        place = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
+        group = (repr(place), file, repr(label))
+        text = hash(node.text)
+        times = occurrences[*group, text]
+        occurrences[*group, text] += 1
+        version = _version_of(node, file)
+        with self._lock:
+            parts = self._parts.get(group)
+            if parts is None or parts.version != version:
+                parts = self._parts[group] = _Parts(version)
+            number = parts.numbers.setdefault((text, times), len(parts.numbers))
+        page = f"_page_{label}" if label is not None else ""
+        part = f"_part_{number}" if number or not page else ""
+        return node.model_copy(update={"id_": f"{file}{page}{part}"})
+
+    def _warn(self, node: BaseNode) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        name = node.metadata.get(SOURCE_KEY) or node.metadata.get(_FILE_NAME)
+        whose = "" if name is None else f" of {name!r}"
+        warnings.warn(
+            f"the id {ref_of(node)!r} of a document{whose} is random, and its metadata do not say "
+            "which part of which file it is: added again, it is another document. Read files with "
+            "read_documents, or give documents an id, as in Document(text=..., id_=url)",
+            UnstableIdWarning,
+            stacklevel=2,
+        )
+
+
+def _version_of(document: BaseNode, file: str) -> object:
+    try:
+        status = Path(file).stat()
+    except (OSError, ValueError):  # not on this machine: use the recorded metadata
+        return tuple(document.metadata.get(key) for key in _VERSION_KEYS)
+    return status.st_mtime_ns, status.st_size

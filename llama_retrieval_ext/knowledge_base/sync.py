@@ -17,7 +17,6 @@ from typing import NamedTuple, TypeAlias
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
 from llama_retrieval_ext.knowledge_base.adding import Addition, Predecessor
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument, batched, name_of
-from llama_retrieval_ext.knowledge_base.groups import BATCH_WEIGHT, grouped, progress, weight_of
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, content_of
 from llama_retrieval_ext.knowledge_base.ledger.records import (
     Entry,
@@ -25,7 +24,13 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     SyncedSource,
     principals_json,
 )
-from llama_retrieval_ext.knowledge_base.preparation import is_searchable
+from llama_retrieval_ext.knowledge_base.preparation import (
+    BATCH_WEIGHT,
+    grouped,
+    is_searchable,
+    progress,
+    weight_of,
+)
 from llama_retrieval_ext.knowledge_base.readers.texts import NO_TEXT
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.storage import batches

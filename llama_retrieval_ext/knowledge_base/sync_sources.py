@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError, describe
-from llama_retrieval_ext.knowledge_base.groups import grouped
 from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import SourceKey, SyncedSource
+from llama_retrieval_ext.knowledge_base.preparation import grouped
 from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.files import (
     Reading,

@@ -8,7 +8,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext import KnowledgeBase, read_documents
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base import groups
+from llama_retrieval_ext.knowledge_base import preparation
 from llama_retrieval_ext.knowledge_base.documents import batched
 from tests.cases import cases
 from tests.knowledge_base.nodes import node_of
@@ -53,7 +53,7 @@ def test_the_progress_bar_counts_characters_with_and_without_an_end(
         for number in range(3):
             yield Document(id_=f"d{number}", text="leave")
 
-    monkeypatch.setattr(groups, "_DELAY_S", 0)
+    monkeypatch.setattr(preparation, "_DELAY_S", 0)
     kb.add(list(documents()) if "/" in total else documents())
     assert total in capsys.readouterr().err
 
@@ -61,7 +61,7 @@ def test_the_progress_bar_counts_characters_with_and_without_an_end(
 def test_show_progress_false_shows_no_progress_bar(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(groups, "_DELAY_S", 0)
+    monkeypatch.setattr(preparation, "_DELAY_S", 0)
     kb.add([Document(text="leave")], show_progress=False)
     assert capsys.readouterr().err == ""
 
@@ -86,8 +86,8 @@ def test_the_bar_moves_while_one_long_document_is_embedded(
             moves.append(n)
             super().update(n)
 
-    monkeypatch.setattr(groups, "tqdm", Bar)
-    monkeypatch.setattr(groups, "_DELAY_S", 1e9)
+    monkeypatch.setattr(preparation, "tqdm", Bar)
+    monkeypatch.setattr(preparation, "_DELAY_S", 1e9)
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="d")}
     nodes = [TextNode(text=f"Line {n:03}", relationships=source) for n in range(500)]
     assert kb.add(nodes).added == 1
@@ -97,9 +97,9 @@ def test_the_bar_moves_while_one_long_document_is_embedded(
 
 def test_documents_are_in_one_batch_while_they_are_few_and_short() -> None:
     short, long = Document(text="leave"), Document(text="leave. " * 300_000)
-    of_short = batched([[short]] * 100, groups.weight_of, groups.BATCH_WEIGHT)
+    of_short = batched([[short]] * 100, preparation.weight_of, preparation.BATCH_WEIGHT)
     assert [len(batch) for batch in of_short] == [64, 36]
-    of_long = batched([[long]] * 5, groups.weight_of, groups.BATCH_WEIGHT)
+    of_long = batched([[long]] * 5, preparation.weight_of, preparation.BATCH_WEIGHT)
     assert [len(batch) for batch in of_long] == [2, 2, 1]
 
 

@@ -22,10 +22,9 @@ from ray.exceptions import (
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, describe
 from llama_retrieval_ext.knowledge_base.adding import Addition
 from llama_retrieval_ext.knowledge_base.documents import Allowed, SourceDocument
-from llama_retrieval_ext.knowledge_base.groups import Group
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
-from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
+from llama_retrieval_ext.knowledge_base.preparation import Group, Preparation, PreparedBatch
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, read_files
 from llama_retrieval_ext.knowledge_base.readers.texts import NO_TEXT
 from llama_retrieval_ext.knowledge_base.report import IngestionReport

@@ -11,8 +11,13 @@ from llama_index.core.schema import BaseNode, Document
 from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.knowledge_base.documents import Allowed, batched
-from llama_retrieval_ext.knowledge_base.groups import BATCH_WEIGHT, grouped, progress, weight_of
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.preparation import (
+    BATCH_WEIGHT,
+    grouped,
+    progress,
+    weight_of,
+)
 from llama_retrieval_ext.knowledge_base.readers.encodings import check_encoding
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, find_files
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
