@@ -7,9 +7,9 @@ replacing a passage deletes its rows, except those that other passages support.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from llama_index.core.graph_stores.types import (
     KG_NODES_KEY,
@@ -41,6 +41,7 @@ from llama_retrieval_ext.knowledge_base.documents import (
     fingerprint_of,
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared
+from llama_retrieval_ext.stores.engine.connection import SharedByPath
 from llama_retrieval_ext.urls import Location, local_path
 
 if TYPE_CHECKING:
@@ -112,8 +113,7 @@ def directory_of(url: str) -> Path | None:
 
 
 # Module state: a process can open a directory only once, but a knowledge base many times.
-_opening = Lock()
-_users: dict[Path, tuple[WritableGraph, int]] = {}
+_directories: Final = SharedByPath(EmbeddedGraph, EmbeddedGraph.close)
 
 
 def _shared(url: str) -> tuple[WritableGraph, Callable[[], None]]:
@@ -122,19 +122,8 @@ def _shared(url: str) -> tuple[WritableGraph, Callable[[], None]]:
     if path is None:
         opened = open_graph(url)
         return opened, opened.close
-    with _opening:
-        graph, users = _users.get(path) or (EmbeddedGraph(path), 0)
-        _users[path] = graph, users + 1
-
-    def close() -> None:
-        with _opening:
-            kept, left = _users.pop(path)
-            if left > 1:
-                _users[path] = kept, left - 1
-            else:
-                kept.close()
-
-    return graph, close
+    shared = _directories.acquire(path)
+    return shared.resource, partial(_directories.release, shared)
 
 
 class GraphTarget:
