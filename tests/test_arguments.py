@@ -47,8 +47,12 @@ from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.retrievers import IntentProfile, LLMSelector
 from llama_retrieval_ext.retrievers.kg_rule import process_rules
 from llama_retrieval_ext.retrievers.routing.router import Route
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
-from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector, EmbeddingSelector
+from llama_retrieval_ext.retrievers.routing.selectors import (
+    CascadeSelector,
+    EmbeddingSelector,
+    RouteRule,
+    RuleSelector,
+)
 from llama_retrieval_ext.stages import Reranker
 from llama_retrieval_ext.stages.rerank.models import RankedDocument
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FixedRetriever, ScriptedLLM

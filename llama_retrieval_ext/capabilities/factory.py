@@ -32,7 +32,7 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.llm.functions import AnyLLM, as_llm
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.stages.rerank.chain import AnyReranker
+from llama_retrieval_ext.stages.rerank.models import AnyReranker
 from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.open import Storage, source_of
 

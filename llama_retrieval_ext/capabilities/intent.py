@@ -19,11 +19,11 @@ from llama_retrieval_ext.llm.model import SEARCH_TIMEOUT_S
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.intent import GENERAL, INTENTS, rules_for
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
-from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     CascadeSelector,
     Choice,
     EmbeddingSelector,
+    RuleSelector,
     Selection,
     Selector,
 )

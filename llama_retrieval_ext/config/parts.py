@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.graph.entity_linking import EntityLinker
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
     from llama_retrieval_ext.retrievers.kg_rule import Rules
-    from llama_retrieval_ext.stages.rerank.chain import AnyReranker
+    from llama_retrieval_ext.stages.rerank.models import AnyReranker
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseRetriever)

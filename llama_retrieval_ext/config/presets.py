@@ -22,8 +22,8 @@ from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stages.rerank.chain import AnyReranker, RerankChain
 from llama_retrieval_ext.stages.rerank.mmr import MMR
+from llama_retrieval_ext.stages.rerank.models import AnyReranker, RerankChain
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank, RuleWeights
 from llama_retrieval_ext.stages.selection import BestPart
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.kg_rule import Rules
     from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
     from llama_retrieval_ext.scope import Scope
-    from llama_retrieval_ext.stages.rerank.chain import AnyReranker
+    from llama_retrieval_ext.stages.rerank.models import AnyReranker
     from llama_retrieval_ext.stages.selection import Collapse
 
 StoreKind: TypeAlias = Literal["vector", "keyword", "hybrid"]

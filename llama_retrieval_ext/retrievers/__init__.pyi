@@ -21,11 +21,11 @@ from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline 
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector as LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route as Route
 from llama_retrieval_ext.retrievers.routing.router import RouterRetriever as RouterRetriever
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule as RouteRule
-from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector as RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector as CascadeSelector
 from llama_retrieval_ext.retrievers.routing.selectors import Choice as Choice
 from llama_retrieval_ext.retrievers.routing.selectors import EmbeddingSelector as EmbeddingSelector
+from llama_retrieval_ext.retrievers.routing.selectors import RouteRule as RouteRule
+from llama_retrieval_ext.retrievers.routing.selectors import RuleSelector as RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import Selection as Selection
 from llama_retrieval_ext.retrievers.routing.selectors import Selector as Selector
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever as KeywordRetriever

@@ -23,8 +23,14 @@ from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
-from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector, selected
+from llama_retrieval_ext.retrievers.routing.selectors import (
+    Choice,
+    RouteRule,
+    RuleSelector,
+    Selection,
+    Selector,
+    selected,
+)
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.text.normalization import HAN
 

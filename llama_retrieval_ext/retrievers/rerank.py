@@ -14,7 +14,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.rerank.chain import AnyReranker, RerankChain, as_reranker
+from llama_retrieval_ext.stages.rerank.models import AnyReranker, RerankChain, as_reranker
 
 
 class RerankRetriever(Retriever):

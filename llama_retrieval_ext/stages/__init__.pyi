@@ -10,11 +10,11 @@ from llama_retrieval_ext.stages.ranking import Boost as Boost
 from llama_retrieval_ext.stages.ranking import Boosts as Boosts
 from llama_retrieval_ext.stages.ranking import Pin as Pin
 from llama_retrieval_ext.stages.ranking import Ranking as Ranking
-from llama_retrieval_ext.stages.rerank.chain import RerankChain as RerankChain
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank as LLMRerank
 from llama_retrieval_ext.stages.rerank.mmr import MMR as MMR
 from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank as EmbeddingRerank
 from llama_retrieval_ext.stages.rerank.models import ModelRerank as ModelRerank
+from llama_retrieval_ext.stages.rerank.models import RerankChain as RerankChain
 from llama_retrieval_ext.stages.rerank.reranker import Reranker as Reranker
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank as RuleRerank
 from llama_retrieval_ext.stages.rerank.rules import RuleWeights as RuleWeights

@@ -38,8 +38,7 @@ from llama_retrieval_ext.stores.elasticsearch.params import COUNTS, SIMILARITY_N
 from llama_retrieval_ext.stores.encoding.node_json import StoredNode, node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, filterable
 from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score
-from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.columns import column_of, indexed_columns
+from llama_retrieval_ext.stores.engine.collection import Collection, column_of, indexed_columns
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.stores.engine.records import in_parts

@@ -46,8 +46,8 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
 from llama_retrieval_ext.stores.encoding.node_json import fields_from_text
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
+from llama_retrieval_ext.stores.engine.collection import column_matches
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
-from llama_retrieval_ext.stores.engine.columns import column_matches
 from llama_retrieval_ext.stores.engine.filters import Target
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.engine.records import Record, Records, in_parts, node_of, record_in

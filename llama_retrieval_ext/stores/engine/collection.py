@@ -1,10 +1,10 @@
-"""`Collection`: a collection that may not exist yet, and its nodes."""
+"""`Collection`: a collection that may not exist yet, its nodes, and columns of their texts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 
@@ -24,6 +24,7 @@ from llama_retrieval_ext.stores.engine.config import (
     format_error,
 )
 from llama_retrieval_ext.stores.engine.connection import Connection, Steps
+from llama_retrieval_ext.text.segmentation import term_id
 
 C = TypeVar("C", bound=StoreConfig)
 K = TypeVar("K", bound=Connection)
@@ -233,3 +234,37 @@ class Collection(ABC, Generic[C, K, P]):
             return recorded  # another process created it first
         self.config, self._exists = config, True
         return config
+
+
+class ColumnMatch(NamedTuple):
+    """What the column of a field is searched for, and the factor of its score."""
+
+    column: str
+    terms: str
+    weight: float
+
+
+def column_of(kind: str, name: str) -> str:
+    """Return the column of a field of the schema; several kinds of columns have other prefixes."""
+    return kind if name == EVERYTHING else f"{kind}_{term_id(name):08x}"
+
+
+def indexed_columns(
+    node: BaseNode, schema: Schema, encode: Callable[[str], str], *, kind: str, separator: str
+) -> dict[str, str]:
+    """Return the encoded text of each searched field by column."""
+    texts = {name: encode(text) for name, text in schema.texts(node).items()}
+    texts[EVERYTHING] = separator.join(filter(None, texts.values()))
+    return {column_of(kind, name): texts[name] for name in schema.text}
+
+
+def column_matches(
+    kind: str, weights: Mapping[str, float], schema: Schema, *, terms: str, stop_words: str
+) -> list[ColumnMatch]:
+    """Return what the column of each weighed field is searched for; empty without terms."""
+    matches = []
+    for name, weight in weights.items():
+        column, of_stop_words = column_of(kind, name), weight * schema.stop_word_weight(name)
+        matches.append(ColumnMatch(column, terms, weight))
+        matches.append(ColumnMatch(column, stop_words, of_stop_words))
+    return [match for match in matches if match.terms and match.weight]

@@ -19,8 +19,12 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.scope import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import StoredNode, node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, filterable
-from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
-from llama_retrieval_ext.stores.engine.columns import column_of, indexed_columns
+from llama_retrieval_ext.stores.engine.collection import (
+    Collection,
+    CollectionMissingError,
+    column_of,
+    indexed_columns,
+)
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.records import in_parts

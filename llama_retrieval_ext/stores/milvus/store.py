@@ -14,8 +14,8 @@ from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, cosine_score
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineFeatures, Search
+from llama_retrieval_ext.stores.engine.collection import column_matches
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
-from llama_retrieval_ext.stores.engine.columns import column_matches
 from llama_retrieval_ext.stores.engine.connection import Steps
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.engine.search import EngineBackend, NativeSearch

@@ -12,7 +12,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore
 from llama_retrieval_ext import RRF, Retriever, Route, RouterRetriever, Top, branches
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers import QueryFusionRetriever, RecursiveRetriever
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
+from llama_retrieval_ext.retrievers.routing.selectors import RouteRule, RuleSelector
 from tests.cases import cases
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
 from tests.retrievers.references import finding

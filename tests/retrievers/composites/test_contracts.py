@@ -13,7 +13,7 @@ from llama_retrieval_ext.retrievers import FallbackRetriever, RecursiveRetriever
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
+from llama_retrieval_ext.retrievers.routing.selectors import RouteRule, RuleSelector
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding, RetrieverContract

@@ -16,10 +16,11 @@ from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.execution import Leg
 from llama_retrieval_ext.hits import node_ids
 from llama_retrieval_ext.retrievers import LLMSelector
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     CascadeSelector,
     EmbeddingSelector,
+    RouteRule,
+    RuleSelector,
     Selection,
     Selector,
 )

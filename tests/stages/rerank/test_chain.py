@@ -12,7 +12,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.hits import node_ids, score_of
 from llama_retrieval_ext.pipeline import Postprocessed
 from llama_retrieval_ext.stages import EmbeddingRerank, LLMRerank, ModelRerank
-from llama_retrieval_ext.stages.rerank.chain import RerankChain, as_reranker
+from llama_retrieval_ext.stages.rerank.models import RerankChain, as_reranker
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, ScriptedLLM
 from tests.cases import cases
 from tests.patience import unless_stalled
