@@ -49,7 +49,7 @@ from llama_retrieval_ext.knowledge_base.preparation import (
 )
 from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
-from llama_retrieval_ext.knowledge_base.sharing import Sharing
+from llama_retrieval_ext.knowledge_base.sharing import share_keys
 from llama_retrieval_ext.knowledge_base.splitting import NodeIds, ReaderIds
 from llama_retrieval_ext.knowledge_base.storage import Storage
 from llama_retrieval_ext.knowledge_base.write import Writer
@@ -63,7 +63,6 @@ class IngestionParts:
 
     preparation: Preparation
     writer: Writer
-    sharing: Sharing
     storage: Storage
     extracted: GraphTarget | None = None  # the graph, if an extractor writes to it, too
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
@@ -158,8 +157,9 @@ class Addition:
     def _share(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
         """Make stored documents visible to those whom they name; return those to be written."""
         names = {document.key: document.allowed or () for document in documents}
+        outcomes = share_keys(self.parts.storage, self.parts.writer, names)
         shared = set()
-        for key, outcome in self.parts.sharing.share_keys(names).items():
+        for key, outcome in outcomes.items():
             if outcome is not WriteOutcome.OUTDATED:
                 self.tally.stored(key, outcome, 0)
                 shared.add(key)

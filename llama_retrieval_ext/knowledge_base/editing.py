@@ -28,6 +28,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import key_of_node
 from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
+from llama_retrieval_ext.knowledge_base.sharing import share_documents
 from llama_retrieval_ext.knowledge_base.storage import Access, Storage, batches, documents_named
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FilePatterns, find_source
@@ -247,22 +248,23 @@ class Editable:
             StoreError: A document is incomplete in the store.
         """
         names = () if allowed is None else allowed_names(allowed)
-        ledger = self._storage.ledger
+        ledger, writer = self._storage.ledger, self._parts.writer
         with self._writing(scope):
-            self._parts.writer.settle()
+            writer.settle()
             entries = pending = documents_named(ledger, source_or_id, scope)
             if not entries:
                 raise ConfigurationError(
                     f"there is no document or source {quoted(source_or_id)} in this scope, so "
                     "nothing was shared; kb.sources() has those that there are"
                 )
-            if self._parts.writer.history is not None:
+            if writer.history is not None:
                 history = ledger.history_of(entry.key for entry in entries)
-                self._parts.sharing.share(history, {entry.key: names for entry in history})
-            while pending:
-                outcomes = self._parts.sharing.share(
-                    pending, {entry.key: names for entry in pending}
+                share_documents(
+                    self._storage, writer, history, {entry.key: names for entry in history}
                 )
+            while pending:
+                principals = {entry.key: names for entry in pending}
+                outcomes = share_documents(self._storage, writer, pending, principals)
                 for outcome in outcomes.values():
                     if isinstance(outcome, Exception):
                         raise outcome

@@ -32,7 +32,7 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import Journal
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.sqlite_records import SqliteRecords
 from llama_retrieval_ext.knowledge_base.preparation import Preparation
-from llama_retrieval_ext.knowledge_base.sharing import Sharing, copies_until_now
+from llama_retrieval_ext.knowledge_base.sharing import copies_until_now
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
     Storage,
@@ -102,7 +102,7 @@ def ingestion_parts(
     if preparation.keeps_history:
         writer.history = partial(copies_until_now, storage)
     target = storage.graph_target() if extracts else None
-    return IngestionParts(preparation, writer, Sharing(storage, writer), storage, target)
+    return IngestionParts(preparation, writer, storage, target)
 
 
 def set_up(storage: Storage, requested: KnowledgeBaseConfig) -> KnowledgeBaseConfig:

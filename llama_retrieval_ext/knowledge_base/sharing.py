@@ -98,52 +98,48 @@ def _part(
     return Prepared(key, version, stored, extracted)
 
 
-class Sharing:
-    """Writes stored documents again, with their embeddings, for other principals."""
+def share_documents(
+    storage: Storage,
+    writer: Writer,
+    entries: Sequence[Entry],
+    allowed: Mapping[DocumentKey, Sequence[str]],
+) -> dict[DocumentKey, WriteOutcome | Exception]:
+    """Write stored documents again, visible to these principals; return the outcome of each.
 
-    def __init__(self, storage: Storage, writer: Writer) -> None:
-        self._storage = storage
-        self._writer = writer
+    Those that another process has changed since they were read are OUTDATED.
+    """
+    outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
+    for batch in batches(entries):
+        with TemporaryFile() as file:
+            stored = stored_documents(batch, storage, file)
+            whole: list[Writable] = []
+            for entry in batch:
+                document = stored[entry.key]
+                if isinstance(document, StoreError):
+                    outcomes[entry.key] = document
+                else:
+                    whole.append(document.shared(allowed[entry.key], replaces=entry.digest))
+            for document, outcome in zip(whole, writer.write(whole), strict=True):
+                outcomes[document.key] = outcome
+    return outcomes
 
-    def share_keys(
-        self, allowed: Mapping[DocumentKey, Sequence[str]]
-    ) -> dict[DocumentKey, WriteOutcome | Exception]:
-        """Make the documents with these keys visible to these principals.
 
-        Those that were deleted meanwhile, or that another process is writing, are left out.
-        """
-        with self._writer.lock:
-            ids = self._storage.ledger.node_ids(allowed)
-            digests = self._storage.ledger.digests(allowed)
-            entries = [
-                Entry(key, digest, "", max(1, len(ids.get(key, ()))))
-                for key, digest in zip(allowed, digests, strict=True)
-                if digest is not None
-            ]
-            return self.share(entries, allowed)
+def share_keys(
+    storage: Storage, writer: Writer, allowed: Mapping[DocumentKey, Sequence[str]]
+) -> dict[DocumentKey, WriteOutcome | Exception]:
+    """Share the documents with these keys; see `share_documents`.
 
-    def share(
-        self, entries: Sequence[Entry], allowed: Mapping[DocumentKey, Sequence[str]]
-    ) -> dict[DocumentKey, WriteOutcome | Exception]:
-        """Make documents visible to these principals; return the outcome of each.
-
-        Those that another process has changed since they were read are OUTDATED.
-        """
-        outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
-        for batch in batches(entries):
-            with TemporaryFile() as file:
-                stored = stored_documents(batch, self._storage, file)
-                whole: list[Writable] = []
-                for entry in batch:
-                    document = stored[entry.key]
-                    if isinstance(document, StoreError):
-                        outcomes[entry.key] = document
-                    else:
-                        names = allowed[entry.key]
-                        whole.append(document.shared(names, replaces=entry.digest))
-                for document, outcome in zip(whole, self._writer.write(whole), strict=True):
-                    outcomes[document.key] = outcome
-        return outcomes
+    Those that were deleted meanwhile, or that another process is writing, are left out.
+    """
+    with writer.lock:
+        ids = storage.ledger.node_ids(allowed)
+        digests = storage.ledger.digests(allowed)
+        entries = [
+            Entry(key, digest, "", max(1, len(ids.get(key, ()))))
+            for key, digest in zip(allowed, digests, strict=True)
+            if digest is not None
+        ]
+        return share_documents(storage, writer, entries, allowed)
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from llama_retrieval_ext.graph import PassageLinks
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.knowledge_base import copy_knowledge_base, sharing
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, Reply
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Writable
-from llama_retrieval_ext.knowledge_base.sharing import Sharing
+from llama_retrieval_ext.knowledge_base.ledger.prepared import Writable
 from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.cases import cases
@@ -92,13 +91,11 @@ def test_sharing_embeds_nothing_and_counts_from_the_next_query_on(kb: KnowledgeB
 def test_a_document_that_is_deleted_while_it_is_shared_is_stored_again(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    share_keys = Sharing.share_keys
-
-    def late(sharing: Sharing, allowed: dict[DocumentKey, Sequence[str]]) -> object:
+    def late(*given: Any) -> object:
         kb.delete("leave")
-        return share_keys(sharing, allowed)
+        return sharing.share_keys(*given)
 
-    monkeypatch.setattr(Sharing, "share_keys", late)
+    monkeypatch.setattr("llama_retrieval_ext.knowledge_base.adding.share_keys", late)
     assert kb.add([leave()], allowed=["group:it"]).added == 1
     assert (seen(kb, HR), seen(kb, IT)) == ({"lunch"}, {"leave", "lunch"})
 
