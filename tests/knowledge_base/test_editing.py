@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Literal
 from unicodedata import normalize
 
@@ -214,8 +215,7 @@ def test_names_are_one_however_their_accents_are_written(
     stored: Literal["NFC", "NFD"],
     typed: Literal["NFC", "NFD"],
 ) -> None:
-    folder, written = tmp_path / "files", normalize(typed, name)
-    folder.mkdir()
+    folder, written = Path(mkdtemp(dir=tmp_path)), normalize(typed, name)
     (folder / normalize(stored, name)).write_text("Leave is 25 days.")
     kb = open_kb()
     kb.sync(folder, show_progress=False)
