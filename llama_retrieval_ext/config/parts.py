@@ -214,7 +214,7 @@ class RegistryParts:
             MissingDependencyError: A cross-encoder needs ``sentence-transformers``; with
                 ``fastembed:`` before its name the extra ``models``.
         """
-        from llama_retrieval_ext.stages.rerank import chain, llm, models, rules  # noqa: PLC0415
+        from llama_retrieval_ext.stages.rerank import llm, models, rules  # noqa: PLC0415
 
         if model is None or model == "rules":
             return rules.RuleRerank()
@@ -223,7 +223,7 @@ class RegistryParts:
         if model == "embedding":
             return models.EmbeddingRerank(self.model(name))
         if not isinstance(model, str):
-            return chain.as_reranker(model)
+            return models.as_reranker(model)
         return (
             models.ModelRerank(model) if model.startswith("fastembed:") else _cross_encoder(model)
         )

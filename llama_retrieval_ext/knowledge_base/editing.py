@@ -29,7 +29,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.sharing import share_documents
-from llama_retrieval_ext.knowledge_base.storage import Access, Storage, batches, documents_named
+from llama_retrieval_ext.knowledge_base.storage import Access, batches, documents_named
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FilePatterns, find_source
 from llama_retrieval_ext.scope import KNOWN_NOW, Scope
@@ -61,9 +61,9 @@ class Editable:
     One thread writes at a time.
     """
 
-    def __init__(self, access: Access, storage: Storage, parts: IngestionParts) -> None:
+    def __init__(self, access: Access, parts: IngestionParts) -> None:
         self._access = access
-        self._storage = storage
+        self._storage = parts.storage
         self._parts = parts
 
     def add(  # noqa: PLR0913 - for whom, and for which time

@@ -38,7 +38,6 @@ from llama_retrieval_ext.knowledge_base.splitting import Splitter
 from llama_retrieval_ext.knowledge_base.storage import (
     Access,
     RequestedSetup,
-    Storage,
     check_recorded,
     open_storage,
 )
@@ -89,12 +88,12 @@ class KnowledgeBase(Faceted, Teachable):
     def _set_up(
         self,
         access: Access,
-        storage: Storage,
         parts: IngestionParts,
         languages: Sequence[str] | None,
         config: KnowledgeBaseConfig,
     ) -> None:
-        backend, ledger = backend_for(storage.store), storage.ledger
+        storage, ledger = parts.storage, parts.storage.ledger
+        backend = backend_for(storage.store)
         if isinstance(backend, EngineBackend):
             backend.requires_scope = access.require_scope
             backend.requires_principals = access.require_principals
@@ -130,7 +129,7 @@ class KnowledgeBase(Faceted, Teachable):
             curation=self._curating,
         )
         Browsable.__init__(self, access, storage)
-        Editable.__init__(self, access, storage, parts)
+        Editable.__init__(self, access, parts)
         if config.learned:
             self._use(config)
 
@@ -268,7 +267,7 @@ class KnowledgeBase(Faceted, Teachable):
                 require_principals=require_principals,
                 is_copy=copied is not None,
             )
-            kb._set_up(access, storage, parts, languages, config)
+            kb._set_up(access, parts, languages, config)
             kb._copied, kb._resources = copied, resources.pop_all()
         if refresh_s is not None:
             refresh_every(refresh_s, kb.refresh, kb._resources)

@@ -114,6 +114,18 @@ def test_records_are_found_by_fields_and_replaced_only_if_they_are_unchanged(
     }
 
 
+def test_an_unclean_end_is_known_until_the_file_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    SqliteRecords(path).close()
+    path.with_name("ledger.closed").unlink()
+    SqliteRecords(path).close()
+    records = SqliteRecords(path)
+    assert not records.was_closed
+    records.is_checked = True
+    records.close()
+    assert SqliteRecords(path).was_closed
+
+
 def test_long_values_are_split_into_records_that_milvus_accepts(server: Server) -> None:
     nodes = [TextNode(id_=f'"{n}' * 40, text='"' * 100, embedding=[1.0]) for n in range(500)]
     key = DocumentKey("", "", "a" * 500)
