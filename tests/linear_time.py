@@ -332,7 +332,7 @@ def seconds(reads: Callable[[T], object], given: T) -> float:
         gc.enable()
 
 
-def slowest(name: str, *, length: int = 800, count: int = 2) -> list[tuple[str, tuple[str, str]]]:
+def slowest(name: str, *, length: int = 500, count: int = 2) -> list[tuple[str, tuple[str, str]]]:
     """Return the texts, as atom and frame, that take a function the longest at a short length."""
     texts = [(atom, frame) for atom in ATOMS for frame in FRAMES]
     taken = {text: seconds(FUNCTIONS[name], text_of(text[0], length, text[1])) for text in texts}

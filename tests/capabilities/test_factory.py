@@ -17,6 +17,7 @@ from llama_retrieval_ext.llm.functions import CallableLLM
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 from tests.capabilities.conftest import ACME, BETA, cited
 from tests.cases import cases
+from tests.quick import trials
 
 
 def creations(factory: CapabilityFactory) -> list[Callable[..., object]]:
@@ -109,7 +110,7 @@ def test_the_advanced_retriever_has_the_graph_of_the_knowledge_base(
 
 @pytest.mark.slow
 def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
-    """8 threads x 60 calls: answers, memories, tools and intents of two tenants."""
+    """8 threads, each with some calls: answers, memories, tools and intents of two tenants."""
     factory = CapabilityFactory.of(kb, llm=ScriptedLLM(cited))
     tenants = {ACME: "25", BETA: "44"}
     managers = {scope: factory.create_memory_manager(cache_key="m") for scope in tenants}
@@ -146,7 +147,7 @@ def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
 
     def worker(number: int) -> bool:
         scopes = list(tenants)
-        return all(checked(scopes[(number + call) % 2], call // 2) for call in range(60))
+        return all(checked(scopes[(number + call) % 2], call // 2) for call in range(trials(16)))
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(worker, range(8)))

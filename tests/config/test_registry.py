@@ -27,6 +27,7 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.cases import cases
 from tests.config.conftest import TENANTS, ask
+from tests.quick import trials
 
 RECORD = ("chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source")
 
@@ -215,7 +216,7 @@ def test_operators_in_eight_threads_return_only_hits_of_their_tenant(kb: Knowled
 
     async def calls(number: int) -> int:
         tenant, crossed = TENANTS[number % 2], 0
-        for call in range(100):
+        for call in range(trials(20)):
             operator = operators[call % len(operators)]
             records = await operator.retrieve(
                 query="leave", tenant_id=tenant, kb_ids=["hr"], top_k=2

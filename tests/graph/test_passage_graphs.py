@@ -112,7 +112,7 @@ def test_links_brought_up_to_date_are_those_derived_anew(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "_FEW", 2)  # so that limits move with so few passages
     monkeypatch.setattr(module, "_SHARE", 3)
     links = PassageLinks()
-    for seed in range(trials(60)):
+    for seed in range(trials(20)):
         rng = random.Random(seed)
         nodes: dict[str, GraphNode] = {}
         evidence = TextEvidence(links)

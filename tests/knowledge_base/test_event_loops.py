@@ -16,6 +16,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext import KnowledgeBase, Retriever
 from llama_retrieval_ext.testing import FakeEmbedding
+from tests.cases import cases
 from tests.knowledge_base.engines import place, start
 from tests.quick import in_turn
 
@@ -87,7 +88,7 @@ WAYS: Final[dict[str, Callable[[Retriever], list[str]]]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@cases("way", WAYS.values())
 def test_search_works_from_every_kind_of_program(
     kb: KnowledgeBase, way: Callable[[Retriever], list[str]]
 ) -> None:

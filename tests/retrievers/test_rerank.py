@@ -16,7 +16,13 @@ from llama_retrieval_ext.retrievers import RerankRetriever
 from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages import EmbeddingRerank
 from llama_retrieval_ext.stores import EmbeddedVectorStore
-from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, RetrieverContract
+from llama_retrieval_ext.testing import (
+    FakeEmbedding,
+    FakeRetriever,
+    IsolationContract,
+    RankingContract,
+    RetrieverContract,
+)
 from tests.cases import cases
 from tests.patience import soon
 from tests.searching import Searched
@@ -55,7 +61,7 @@ class TestContractWithRules(RetrieverContract):
 
 
 @pytest.mark.slow
-class TestContractThreeDeepWithAForeignReranker(RetrieverContract):
+class TestContractThreeDeepWithAForeignReranker(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, dense: VectorRetriever, store: EmbeddedVectorStore) -> Retriever:
         keyword = KeywordRetriever(store, top_k=20)

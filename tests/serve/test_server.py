@@ -23,6 +23,7 @@ from llama_retrieval_ext.testing import FakeEmbedding
 from tests.cases import cases
 from tests.knowledge_base.engines import place
 from tests.patience import unless_stalled
+from tests.quick import trials
 from tests.serve.conftest import ACME, CHROMIUM, dom_of
 from tests.serve.load import load
 from tests.serve.running import command, fill, free_port, keys_of, secret_of, serving
@@ -33,6 +34,7 @@ __all__ = ["elasticsearch_url"]
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning:anyio")
 
 TENANTS = [f"tenant{n}" for n in range(5)]
+N = trials(40)  # requests
 
 
 @pytest.fixture
@@ -57,10 +59,10 @@ def test_many_clients_get_their_own_answers_and_a_stop_finishes_writes(
     url, env = written_url, {"SERVE_KEYS": keys_of(TENANTS)}
     options = ("--keys", "env:SERVE_KEYS", "--workers", workers)
     with serving(url, tmp_path, *options, env=env) as server:
-        work = load(server.url, TENANTS, clients=20, requests=100, per_tenant=20)
+        work = load(server.url, TENANTS, clients=20, requests=N, per_tenant=20)
         outcome = asyncio.run(work)
         assert (outcome.crossed, outcome.unexpected) == ([], [])
-        assert sum(outcome.statuses.values()) == 100
+        assert sum(outcome.statuses.values()) == N
         answers: list[Any] = []
         documents = [{"id": f"late-{n}", "text": f"Late {n} of tenant1."} for n in range(30)]
 
@@ -93,7 +95,7 @@ def test_two_workers_over_copies_answer_each_tenant_and_stop_with_their_parent(
     options = ("--keys", "env:SERVE_KEYS", "--read-only", "--workers", "2")
     with serving(url, tmp_path, *options, env=env) as server:
         work = load(
-            server.url, TENANTS, clients=8, requests=100, per_tenant=20, without=frozenset({"add"})
+            server.url, TENANTS, clients=8, requests=N, per_tenant=20, without=frozenset({"add"})
         )
         outcome = asyncio.run(work)
         assert (outcome.crossed, outcome.unexpected) == ([], [])

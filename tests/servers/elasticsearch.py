@@ -34,7 +34,10 @@ _DISTRIBUTION = Artifact(
 )
 _failures: list[Exception] = []
 _START_S = 90
-_JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1"
+_JAVA_OPTIONS = (
+    "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 # Ports are free ones, named in a file. Nothing of modules that this distribution has not: it stops.
 _SETTINGS = """\
 discovery.type: single-node

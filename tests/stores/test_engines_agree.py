@@ -22,6 +22,7 @@ from llama_retrieval_ext.samples.regulations import zh_safety_laws
 from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.testing import FakeEmbedding, sample_nodes
 from llama_retrieval_ext.testing.fusion_agreement import sample_fusions
+from tests.quick import in_turn
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.stores.engines import filled
 
@@ -110,7 +111,7 @@ def reference(
         yield found(backend)
 
 
-@pytest.mark.parametrize("engine", BOUNDS)
+@pytest.mark.parametrize("engine", in_turn(*BOUNDS))
 def test_top_tens_overlap_with_those_of_the_embedded_engine(
     engine: str,
     nodes: list[BaseNode],

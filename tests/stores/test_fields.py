@@ -209,7 +209,7 @@ def test_scores_are_the_weighted_sum_of_bm25_over_the_fields(seed: int) -> None:
 def test_each_engine_answers_as_its_oracle(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    for seed in range(trials(5)):
+    for seed in range(trials(3)):
         chance = random.Random(seed)
         nodes = [_node(chance, place) for place in range(chance.randint(1, 40))]
         settings = {"store_params": {"number_of_replicas": 0}} if engine == "elasticsearch" else {}

@@ -11,7 +11,14 @@ from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.hits import as_hit, ordered
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.testing import FakeBackend, FakeEmbedding, RetrieverContract, sample_nodes
+from llama_retrieval_ext.testing import (
+    FakeBackend,
+    FakeEmbedding,
+    IsolationContract,
+    RankingContract,
+    RetrieverContract,
+    sample_nodes,
+)
 from tests.cases import cases
 
 
@@ -54,7 +61,7 @@ class TestPlainRetriever(RetrieverContract):
 
 
 @pytest.mark.slow
-class TestCompositeNestedThreeDeep(RetrieverContract):
+class TestCompositeNestedThreeDeep(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> Retriever:
         return BestOf(BestOf(PlainRetriever(), BestOf(PlainRetriever())), PlainRetriever())

@@ -162,12 +162,11 @@ def test_comments_and_attributes_of_rust_are_with_what_follows_them() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [100, 512])
-@pytest.mark.parametrize("crlf", [False, True])
+@cases(("size", "crlf"), [(100, False), (512, True)])
 def test_the_passages_of_a_file_are_all_of_its_text_at_their_positions(
     size: int, crlf: bool
 ) -> None:
-    files = {path.name: path.read_text("utf-8") for path in OWN[:: 1 if size > 100 else 4]}
+    files = {path.name: path.read_text("utf-8") for path in OWN[::4]}
     texts = {
         **files,
         "Order.java": JAVA,

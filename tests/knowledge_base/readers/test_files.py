@@ -206,8 +206,7 @@ def opened(folder: Path, place: str = "embedded::memory:", *, by_sync: bool) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by_sync", [False, True], ids=["read", "sync"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "by_sync"), [*zip(FORMS, (False, True), strict=True)])
 def test_a_file_is_named_in_composed_and_in_decomposed_letters(
     stored: Path, form: Form, by_sync: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

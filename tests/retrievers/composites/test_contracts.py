@@ -18,6 +18,7 @@ from llama_retrieval_ext.retrievers.single_search import KeywordRetriever, Vecto
 from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.testing import FakeEmbedding, RetrieverContract
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES
+from tests.quick import in_turn
 
 
 class SignPost(Retriever):
@@ -67,19 +68,16 @@ SLOW: dict[str, Compose] = {
     ),
     "nested three deep": nested_three_deep,
 }
+FUSED, *SIMPLE = [*COMPOSITES][:4]
+OTHERS = [*COMPOSITES][4:]
 
 
 class TestComposites(RetrieverContract):
     queries = SAMPLE_QUERIES[:2]  # English and Chinese
 
-    @pytest.fixture(
-        params=[
-            *(pytest.param(make, id=name) for name, make in COMPOSITES.items()),
-            *(pytest.param(make, id=name, marks=pytest.mark.slow) for name, make in SLOW.items()),
-        ]
-    )
+    @pytest.fixture(params=[FUSED, *in_turn(*SIMPLE), *in_turn(*OTHERS)])
     def retriever(self, request: pytest.FixtureRequest, store: EmbeddedVectorStore) -> Retriever:
-        make: Compose = request.param
+        make = COMPOSITES[request.param]
         vector = VectorRetriever(store, embed_model=FakeEmbedding(), top_k=20)
         return make(vector, KeywordRetriever(store, top_k=20))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KEY = "s3cret-key"
 # In memory local mode is what it is in files.
-PLACES = ["path", *in_turn("http", "grpc")]
+PLACES = in_turn("path", "http", "grpc")
 
 
 @contextmanager
