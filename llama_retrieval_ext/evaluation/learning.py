@@ -25,7 +25,7 @@ from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.hybrid import CANDIDATES
+from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, keyword_trust
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.ranking import Boost
 from llama_retrieval_ext.stages.rerank.mmr import MMR
@@ -56,7 +56,7 @@ class _Question:
     names: list[list[str]]  # of each candidate, for judgements
     grades: Values  # (n,)
     pairs: list[tuple[int, int]]  # a relevant candidate, and one that is not
-    keyword: Values  # (n, fields), the weighed scores, such that the best sum is 1 above the last
+    keyword: Values  # (n, fields), the weighed scores, scaled as in hybrid search
     shift: float  # what the last keyword hit that is fused has of it
     vector: Values  # (n,), cosines
     boosts: Values  # (n, boosts)
@@ -215,6 +215,8 @@ class _Learning:
         ids = [i for i in sorted(hits) if i in fused or not judged.keys().isdisjoint(names[i])]
         last = total[best[-1]] if len(best) == CANDIDATES else 0.0
         span = max(total[best[0]] - last, 1e-9) if best else 1.0
+        if last:
+            span /= keyword_trust([total[node_id] for node_id in best])
         keyword = [
             [score_of(rankings[f][i]) / span if i in rankings[f] else 0.0 for f in self.fields]
             for i in ids

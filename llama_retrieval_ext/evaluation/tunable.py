@@ -187,9 +187,9 @@ class FusedPipeline:
         """Return the first node ids of the pipeline with a setting, best first."""
         legs = {name: list(hits)[: setting.depth] for name, hits in rankings.items()}
         fusion = setting.fusion
-        if fusion is None:
-            fusion = default_fusion(legs, setting.depth)
         weights = weights_for(question, dict(setting.weights), self.source.leg_languages)
+        if fusion is None:
+            fusion, weights = default_fusion(legs, setting.depth, weights)
         fused = fusion.fuse_ids(legs, weights=weights, top_k=_FUSED_HITS)
         ids = [fused_id.node_id for fused_id in fused]
         return ids if setting.mmr_lambda is None else self._diverse(setting, question, ids)

@@ -173,7 +173,8 @@ def _quality(rankings: Mapping[str, _Rankings], share: float) -> float:
     weights = {"vector": share, "keyword": 1 - share}
     gains = []
     for answer, legs in rankings.items():
-        best = default_fusion(legs, CANDIDATES).fuse_ids(legs, weights=weights, top_k=_TOP_K)
+        fusion, trusted = default_fusion(legs, CANDIDATES, weights)
+        best = fusion.fuse_ids(legs, weights=trusted, top_k=_TOP_K)
         ids = [fused.node_id for fused in best]
         gains.append(1 / math.log2(ids.index(answer) + 2) if answer in ids else 0.0)
     return fmean(gains)

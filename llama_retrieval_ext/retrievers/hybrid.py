@@ -74,7 +74,9 @@ _ALL_MATCHES: Final = WeightedSum(
     normalise={"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
 )
 _PLAIN_SUM: Final = WeightedSum()
-
+# Rank of the hit that the best one of keyword search is compared with; see `keyword_trust`.
+_CONTRAST_RANK: Final = 20
+_LEAST_TRUST: Final = 0.1
 
 # A passage that is no nearer to a question than one is to these has little to do with it. With
 # LocalEmbedding and 3,000 passages of cosqa, musique and 2wikimultihop each, none of 200 questions
@@ -131,8 +133,9 @@ class HybridRetriever(StoreRetriever):
 
     The sum of scores is the default because it keeps the lead of a hit over the next, which ranks
     lose: if only one search works for a question, its hits come first. The default is
-    ``WeightedSum()`` with one exception: if fewer nodes than candidates share a term, keyword
-    scores are scaled from 0, the score of all other nodes.
+    ``WeightedSum()``, and the weight of keyword search is multiplied by `keyword_trust`: scores
+    that hardly differ say little. If fewer nodes than candidates share a term, keyword scores are
+    scaled from 0, the score of all other nodes, and weights stay.
 
     Source:
         Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval", ACM TOIS
@@ -348,7 +351,7 @@ class HybridRetriever(StoreRetriever):
             query.kept[self._depth(query)] = both
         fusion = self.fusion
         if self.uses_default_fusion:
-            fusion = default_fusion(rankings, self._depth(query))
+            fusion, weights = default_fusion(rankings, self._depth(query), weights)
         if type(fusion).fuse is Fusion.fuse:
             cutoff = query.cutoff if self.collapse is None else None
             best = fusion.fuse_ids(
@@ -413,9 +416,43 @@ class HybridRetriever(StoreRetriever):
         check_native(native, self.fusion, self.weights, engine=self.backend.engine)
 
 
-def default_fusion(rankings: Mapping[str, Sequence[object]], candidates: int) -> WeightedSum:
-    """Return the fusion that `HybridRetriever` uses by default."""
-    return _ALL_MATCHES if len(rankings.get("keyword", ())) < candidates else _PLAIN_SUM
+def default_fusion(
+    rankings: Mapping[str, Sequence[tuple[str, float | None]]],
+    candidates: int,
+    weights: LegWeights,
+) -> tuple[WeightedSum, LegWeights]:
+    """Return the fusion that `HybridRetriever` uses by default, and the weights for a query."""
+    keyword = rankings.get("keyword", ())
+    if len(keyword) < candidates:
+        return _ALL_MATCHES, weights
+    trust = keyword_trust([score or 0.0 for _, score in keyword[:_CONTRAST_RANK]])
+    return _PLAIN_SUM, {**weights, "keyword": weights["keyword"] * trust}
+
+
+def keyword_trust(scores: Sequence[float]) -> float:
+    """Return the factor of the weight of a keyword search, in ``[0.1, 4]``, by its scores.
+
+    It is ``(2 * contrast) ** 2``, where the contrast is the share of the best score by which that
+    of rank 20 is lower; 1 for fewer scores. A search that knows the answer ranks few passages far
+    above the others.
+
+    Args:
+        scores: Scores of BM25, best first.
+
+    Source:
+        Shtok et al., "Predicting Query Performance by Query-Drift Estimation", ACM TOIS 30(2),
+        2012, https://doi.org/10.1145/2180868.2180873: the spread of the best scores predicts their
+        quality. Rank and factor were measured; see config/README.md.
+
+    Examples:
+        >>> keyword_trust([10.0] + 19 * [2.5]), keyword_trust(20 * [10.0]), keyword_trust([10.0])
+        (2.25, 0.1, 1.0)
+
+    """
+    if len(scores) < _CONTRAST_RANK or scores[0] <= 0:
+        return 1.0
+    contrast = 1 - scores[_CONTRAST_RANK - 1] / scores[0]
+    return max((2 * contrast) ** 2, _LEAST_TRUST)
 
 
 def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:

@@ -96,6 +96,22 @@ def test_keyword_scores_are_scaled_from_zero_if_all_matches_are_candidates(
     assert scored(backend, query) != scored(backend, query, WeightedSum())
 
 
+@pytest.mark.parametrize(("words", "counts_more"), [("leave", False), ("annual leave days", True)])
+def test_keywords_count_more_the_further_the_best_score_is_ahead(
+    words: str, counts_more: bool
+) -> None:
+    texts = ["annual leave days", *(f"leave {number}" for number in range(100, 130))]
+    vectors = FakeEmbedding().get_text_embedding_batch(texts)
+    nodes = [
+        TextNode(id_=text, text=text, embedding=vector)
+        for text, vector in zip(texts, vectors, strict=True)
+    ]
+    retriever = HybridRetriever(FakeBackend(nodes), embed_model=FakeEmbedding(), candidates=30)
+    first = retriever.search(words).hits[0]
+    weights = {part.leg: part.weight for part in first.contributions}
+    assert (weights["keyword"] > retriever.weights["keyword"]) is counts_more
+
+
 def test_a_fusion_that_defines_only_fuse_gets_the_hits_of_both(backend: FakeBackend) -> None:
     class OneAfterTheOther(Fusion):
         def fuse(self, rankings: Any, **_: Any) -> Any:
