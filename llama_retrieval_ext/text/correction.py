@@ -44,6 +44,12 @@ _QUOTED: Final = re.compile(
     r"\"[^\"]*\"|“[^“”]*”|„[^„“”]*[“”]|«[^«»]*»|`[^`]*`|「[^「」]*」|『[^『』]*』"
     r"|(?<!\w)'[^']*'(?!\w)|(?<!\w)‘[^‘’]*’(?!\w)"  # noqa: RUF001
 )
+# Beginnings of English words that make another word, often the opposite: "acyclic" is not "cyclic"
+# misspelt, nor "hypotension" "hypertension"; so do -ee and -er.
+_PREFIX: Final = re.compile(
+    "^(?:a(?=[^aeiou][aeiouyh])|an(?=[aeiou])|un|up|re|pre|macro|micro|max|min|hyper|hypo|inter|intra"
+    r")(?=\w{4})"
+)
 # A question with more words is a pasted document.
 _MOST_WORDS: Final = 32
 
@@ -152,15 +158,19 @@ class Vocabulary:
 
         An edit inserts, deletes or replaces a letter, or swaps neighbours. Words differ by one, and
         from eight letters on by two if they begin alike; a name in code by one from another. The
-        best has the fewest edits, then the same first letter, then the most texts.
+        best has the fewest edits, then the same first letter, then the most texts. A word that
+        differs from one by a prefix alone is another word.
         """
         typed, is_name, counts = fold(word.casefold()), _is_name(word), self._counts_of(groups)
         if not LEAST_LETTERS <= len(typed) <= _LONGEST:
             return None
         for edits in (1, 2) if len(typed) >= _TWO_EDITS and not is_name else (1,):
+            similar = {*self._near(typed, edits, counts)}
+            if any(_is_derived(typed, near) for near in similar):
+                return None
             ranked: list[tuple[bool, int, str]] = [
                 (near[0] != typed[0], -count, spelling)
-                for near in {*self._near(typed, edits, counts)}
+                for near in similar
                 if len(near) >= _LEAST_NEAR
                 for spelling in (*self._names.get(near, ()), *self._spellings[near])
                 if not (is_name and spelling.islower())
@@ -242,6 +252,13 @@ def _form_id(spelling: str) -> int:
 
 def _is_name(word: str) -> bool:
     return not word[1:].islower()
+
+
+def _is_derived(word: str, other: str) -> bool:
+    """Return whether two words differ by what makes another word of the same stem."""
+    if {word[-2:], other[-2:]} in ({"er", "ee"}, {"or", "ee"}):
+        return word[:-2] == other[:-2]
+    return word != other and _PREFIX.sub("", word) == _PREFIX.sub("", other)
 
 
 def _signature(word: str) -> int:

@@ -78,11 +78,14 @@ def test_other_words_stay(question: str) -> None:
         ("école", "ecole"),
         ("ressume", "résumé"),
         ("zeppelin", None),
+        ("acyclic", None),  # another word, not "cyclic"
+        ("hypotension", None),
+        ("cyclc", "cyclic"),
     ],
 )
 def test_the_nearest_word_is_found(typed: str, nearest: str | None) -> None:
     words = Vocabulary(Tokenizer())
-    words.put("a", "An employee on leave, ecole, résumé, carsz", "x")
+    words.put("a", "An employee on leave, ecole, résumé, carsz, cyclic hypertension", "x")
     words.put("b", "barsy, more", "x")
     words.put("c", "barsy", "x")
     assert words.nearest(typed, ["x"]) == nearest
