@@ -417,9 +417,7 @@ class HybridRetriever(StoreRetriever):
 
 
 def default_fusion(
-    rankings: Mapping[str, Sequence[tuple[str, float | None]]],
-    candidates: int,
-    weights: LegWeights,
+    rankings: Mapping[str, Sequence[tuple[str, float | None]]], candidates: int, weights: LegWeights
 ) -> tuple[WeightedSum, LegWeights]:
     """Return the fusion that `HybridRetriever` uses by default, and the weights for a query."""
     keyword = rankings.get("keyword", ())
