@@ -55,7 +55,6 @@ from llama_retrieval_ext.stores.embedded.shard import (
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
 
 T = TypeVar("T")
-
 # The engine's log survives a crash, but grows until a flush. What is in it, a third of this, is
 # repeated at the next opening, also of a copy: about a second.
 FLUSH_BYTES: Final = 64 * 2**20
@@ -86,8 +85,7 @@ class StoreDirectory:
         self.path = path
         self.drafting = RLock()
         self.was_closed = True
-        self.n_changes = 0
-        self.build_from = 0
+        self.n_changes = self.build_from = 0
         self.is_building = False
         self._temporary = temporary
         self._process = os.getpid()
@@ -250,12 +248,10 @@ class StoreDirectory:
     def rebuild(
         self, fill: Callable[[EdgeShard, EdgeShard, Reweighing], None], schema: Schema | None = None
     ) -> None:
-        """Fill a new shard and make it current. Readers continue, and writers wait.
+        """Fill a new shard, with the fields of the schema if it is given, and make it current.
 
-        The fields are those of the schema; None for the same as before.
-
-        The config names the current shard. After a crash this is either the complete old shard or
-        the complete new shard, and opening the directory removes the other.
+        Readers continue, and writers wait. The config names the current shard: after a crash either
+        the complete old one or the complete new one. Opening the directory removes the other.
         """
         with self.lock, clear_errors(self.path):
             self.check_disk()
@@ -278,8 +274,7 @@ class StoreDirectory:
     def load(self, source: Path) -> None:
         """Replace the shard by a copy of another directory's shard.
 
-        The other directory must not change during the copy. Readers continue; the old shard is
-        removed.
+        The other directory must not change meanwhile. Readers continue; the old shard is removed.
         """
         config = read_config(source) or EmbeddedConfig()
         with self.lock, clear_errors(self.path):
@@ -311,10 +306,10 @@ class StoreDirectory:
             check_room(self.path, size=2 * bytes_on_disk(self._folder), min_free=min_free)
             config = self._next_config()
             terms = config.tokenizer, config.schema, config.average_lengths
-            same = Reweighing(*terms, is_needed=False)
-            draft = Draft(config, shard_folder(self.path, config), same)
-            shutil.rmtree(draft.folder, ignore_errors=True)
-            copy_folder(self._folder, draft.folder)
+            folder = shard_folder(self.path, config)
+            draft = Draft(config, folder, Reweighing(*terms, is_needed=False))
+            shutil.rmtree(folder, ignore_errors=True)
+            copy_folder(self._folder, folder)
             self._draft, self._last_draft = draft, config.generation
             return draft
 
@@ -360,9 +355,8 @@ class StoreDirectory:
             self._draft = None
 
     def _next_config(self) -> EmbeddedConfig:
-        """Return the config with an unused generation."""
-        generation = max(self._last_draft, self.config.generation) + 1
-        return replace(self.config, generation=generation, indexed=0)
+        unused = max(self._last_draft, self.config.generation) + 1
+        return replace(self.config, generation=unused, indexed=0)
 
     def _settle(self, old: EdgeShard, new: EdgeShard, after: EmbeddedConfig) -> None:
         """Make the shard named by the config current; remove the other shard."""

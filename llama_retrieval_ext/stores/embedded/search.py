@@ -64,7 +64,11 @@ AbsentTerms: TypeAlias = Callable[[Sequence[str], Scope, Callable[[], int]], Col
 NativeFusionQuery: TypeAlias = Fusion | Formula
 _ID: Final = attrgetter("id")
 _SMALL_LIMIT: Final = 1_000
+# Candidates of a walk through the index: 128, and of many nodes one of a thousand, up to 1,000. Of
+# 1,000,000 mixtures of MiniLM's embeddings, 128 have a recall@10 of .939 and 1,000 one of .989.
 _EF: Final = 128
+_NODES_FOR_EACH: Final = 1_000
+_MOST_EF: Final = 1_000
 # Otherwise the nodes that a user sees are islands: 9,200 of 30,000 were found with a recall of .89.
 _THROUGH_HIDDEN: Final = AcornSearchParams(enable=True, max_selectivity=1.0)
 # Up to this number, comparing the visible nodes one by one takes less time than that.
@@ -297,9 +301,11 @@ def vector_params(
     """
     if exact:
         return SearchParams(exact=True)
+    # Through what is hidden, more candidates would cost more: this walk looks at links of links.
+    candidates = 0 if among_few else min(config.indexed // _NODES_FOR_EACH, _MOST_EF)
     rescored = QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
     return SearchParams(
-        hnsw_ef=max(_EF, 2 * top_k),
+        hnsw_ef=max(_EF, 2 * top_k, candidates),
         quantization=rescored if config.vectors in RESCORED else None,
         acorn=_THROUGH_HIDDEN if among_few else None,
     )

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from operator import attrgetter
 from pathlib import Path
@@ -17,7 +18,12 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, Sto
 from llama_retrieval_ext.stores import EmbeddedVectorStore
 from llama_retrieval_ext.stores.embedded import directory, index, search
 from llama_retrieval_ext.stores.embedded import store as embedded_store
-from llama_retrieval_ext.stores.embedded.files import EmbeddedRequest, IndexKind, VectorType
+from llama_retrieval_ext.stores.embedded.files import (
+    EmbeddedConfig,
+    EmbeddedRequest,
+    IndexKind,
+    VectorType,
+)
 from llama_retrieval_ext.stores.embedded.shard import Draft
 from tests.patience import SOON_S
 from tests.programs import run_program
@@ -290,6 +296,21 @@ def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_
     assert [hit.node_id for hit in exact.hits] == [hit.node_id for hit in after.hits]
     assert "600 of 610 nodes" in str(after.to_dict())
     assert "600 of 610" not in str(exact.to_dict())
+
+
+def test_a_search_has_more_candidates_the_more_nodes_are_indexed() -> None:
+    def candidates(indexed: int, top_k: int = 10, *, among_few: bool = False) -> int | None:
+        config = replace(EmbeddedConfig(), indexed=indexed)
+        return search.vector_params(config, top_k, exact=False, among_few=among_few).hnsw_ef
+
+    assert [*map(candidates, (0, 100_000, 300_000, 1_000_000, 10**7))] == [
+        128,
+        128,
+        300,
+        1000,
+        1000,
+    ]
+    assert (candidates(10**6, 2000), candidates(10**6, among_few=True)) == (4000, 128)
 
 
 def test_a_failed_build_changes_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
