@@ -172,7 +172,7 @@ class Vocabulary:
                 (near[0] != typed[0], -count, spelling)
                 for near in similar
                 if len(near) >= _LEAST_NEAR
-                for spelling in (*self._names.get(near, ()), *self._spellings[near])
+                for spelling in (*self._names.get(near, ()), *self._spellings.get(near, ()))
                 if not (is_name and spelling.islower())
                 and (count := sum(map(itemgetter(_form_id(spelling)), counts)))
             ]
@@ -196,7 +196,7 @@ class Vocabulary:
 
     def _near(self, typed: str, edits: int, counts: Sequence[Counter[int]]) -> Iterator[str]:
         def occurs(plain: str) -> bool:
-            forms = map(_form_id, self._spellings[plain])
+            forms = map(_form_id, self._spellings.get(plain, (plain,)))
             return any(any(map(itemgetter(form), counts)) for form in forms)
 
         lengths = range(len(typed) - edits, len(typed) + edits + 1)
@@ -209,18 +209,21 @@ class Vocabulary:
         differences ^= np.uint64(_signature(typed))
         for _ in range(2 * edits):  # an edit changes at most two bits; this clears one
             differences &= differences - _ONE
-        alike: list[str] = []
+        alike = [typed]  # whether or not it is among them, so that times do not tell
         for at in np.flatnonzero(differences == 0).tolist():
             number = bisect_right(starts, at) - 1
-            alike.append(buckets[number][0][at - starts[number]])
+            word = buckets[number][0][at - starts[number]]
+            if word != typed:
+                alike.append(word)
         seen = [*filter(occurs, alike)]  # first, as times would tell of the words of other groups
         similar = process.extract(typed, seen, scorer=OSA.distance, score_cutoff=edits, limit=None)
         yield from (near for near, _, _ in similar)
         if edits == 1:  # with another first letter, the edit is there
             ends = (typed, typed[1:])
             letters = ascii_lowercase if typed[0].isascii() else self._other_letters
-            others = [first + end for end in ends for first in letters]
-            others += [typed[1:], typed[1] + typed[0] + typed[2:]]
+            others = {first + end for end in ends for first in letters}
+            others |= {typed[1:], typed[1] + typed[0] + typed[2:]}
+            others.discard(typed)
             yield from filter(occurs, filter(self._spellings.__contains__, others))
 
     def _add(self, word: str) -> tuple[int, ...]:
