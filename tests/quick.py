@@ -42,7 +42,8 @@ _PROMISES = re.compile(
 # Promises of other contracts that take a third of a second, or more.
 _LONG_PROMISES = re.compile(
     r".*::Test\w+::test_(facets_are_those_counted_by_hand|nothing_that_only_hidden_documents_say_"
-    r"|filters_in_words_are_of_the_values_|pages_are_those_of_a_frozen_|a_new_field_is_indexed_)"
+    r"|filters_in_words_are_of_the_values_|a_search_with_filters_in_words_"
+    r"|pages_are_those_of_a_frozen_|a_new_field_is_indexed_)"
 )
 _CONTRACT = "llama_retrieval_ext.testing.isolation_contract"
 _MODULE_MARK = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", re.MULTILINE)

@@ -93,6 +93,7 @@ def test_parts_that_fail_are_named_and_the_others_kept() -> None:
         DataAnalyzer(llm=ScriptedLLM(lambda _: "no JSON today")).analyze(LOGS)
 
 
+@pytest.mark.slow
 def test_a_malformed_answer_is_requested_again() -> None:
     good = '{"findings": [{"metric": "achievements", "text": "Won.", "sources": [1, 99]}]}'
     llm = ScriptedLLM(['{"findings": [{"metric": "achiev', good])

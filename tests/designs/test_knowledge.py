@@ -57,6 +57,7 @@ def test_rules_come_before_cases_and_cases_before_templates(both: KnowledgeRetri
     assert len(texts) == len(set(texts))
 
 
+@pytest.mark.slow
 def test_the_engineering_type_alone_selects_its_processes(both: KnowledgeRetriever) -> None:
     subway = {item.content for item in both.retrieve_regulations("地铁")}
     water = {item.content for item in both.retrieve_regulations("水利")}

@@ -64,6 +64,7 @@ def test_calls_of_models_before_the_first_question_are_counted_apart() -> None:
     assert len(llm.prompts) == 1 + len(QUERIES)
 
 
+@pytest.mark.slow
 def test_a_printed_experiment_is_the_table_of_its_results() -> None:
     experiment = Experiment({"one": Shifted(1), "two": Shifted(0)}, JUDGED, measures=["RR"])
     assert str(experiment) == repr(experiment)

@@ -40,6 +40,7 @@ class TestEntitySearchOverSeveralHops(RankingContract, IsolationContract):
         return GraphRetriever(store, graph=graphs, embed_model=MODEL, top_k=5)
 
 
+@pytest.mark.slow
 class TestWalk(RetrieverContract):
     @pytest.fixture
     def retriever(self, store: EmbeddedVectorStore, graphs: PassageGraphs) -> Retriever:

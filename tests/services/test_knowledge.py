@@ -61,6 +61,7 @@ def test_related_without_a_graph_stand_in_the_same_passages(kb: KnowledgeBase) -
     assert related[0].passages == (kb.get("site", scope=ACME)[0].node_id,)
 
 
+@pytest.mark.slow
 def test_related_of_a_graph_are_those_of_the_scope(kb: KnowledgeBase) -> None:
     graph = open_graph("graph::memory:")
     for tenant, other in (("acme", "Gale"), ("beta", "Flood")):
