@@ -16,6 +16,7 @@ from llama_retrieval_ext.evaluation.trial import FOLDS, MARGIN, Values
 from llama_retrieval_ext.evaluation.tuning import LEAST_LABELS
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.retrieval import hits_of
+from llama_retrieval_ext.formulas.fusion import keyword_trust
 from llama_retrieval_ext.formulas.pairwise import pairwise_weights
 from llama_retrieval_ext.formulas.query_adapter import adapted, query_adapter
 from llama_retrieval_ext.hits import score_of
@@ -25,7 +26,7 @@ from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.parameters import is_number
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, keyword_trust
+from llama_retrieval_ext.retrievers.hybrid import CANDIDATES
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.stages.ranking import Boost
 from llama_retrieval_ext.stages.rerank.mmr import MMR

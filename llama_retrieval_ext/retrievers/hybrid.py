@@ -26,6 +26,7 @@ from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed_text
+from llama_retrieval_ext.formulas.fusion import keyword_trust
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.hits import score_of
 from llama_retrieval_ext.parameters import Count, Share
@@ -74,9 +75,6 @@ _ALL_MATCHES: Final = WeightedSum(
     normalise={"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
 )
 _PLAIN_SUM: Final = WeightedSum()
-# Rank of the hit that the best one of keyword search is compared with; see `keyword_trust`.
-_CONTRAST_RANK: Final = 20
-_LEAST_TRUST: Final = 0.1
 
 # A passage that is no nearer to a question than one is to these has little to do with it. With
 # LocalEmbedding and 3,000 passages of cosqa, musique and 2wikimultihop each, none of 200 questions
@@ -423,34 +421,8 @@ def default_fusion(
     keyword = rankings.get("keyword", ())
     if len(keyword) < candidates:
         return _ALL_MATCHES, weights
-    trust = keyword_trust([score or 0.0 for _, score in keyword[:_CONTRAST_RANK]])
+    trust = keyword_trust([score or 0.0 for _, score in keyword])
     return _PLAIN_SUM, {**weights, "keyword": weights["keyword"] * trust}
-
-
-def keyword_trust(scores: Sequence[float]) -> float:
-    """Return the factor of the weight of a keyword search, in ``[0.1, 4]``, by its scores.
-
-    It is ``(2 * contrast) ** 2``, where the contrast is the share of the best score by which that
-    of rank 20 is lower; 1 for fewer scores. A search that knows the answer ranks few passages far
-    above the others.
-
-    Args:
-        scores: Scores of BM25, best first.
-
-    Source:
-        Shtok et al., "Predicting Query Performance by Query-Drift Estimation", ACM TOIS 30(2),
-        2012, https://doi.org/10.1145/2180868.2180873: the spread of the best scores predicts their
-        quality. Rank and factor were measured; see config/README.md.
-
-    Examples:
-        >>> keyword_trust([10.0] + 19 * [2.5]), keyword_trust(20 * [10.0]), keyword_trust([10.0])
-        (2.25, 0.1, 1.0)
-
-    """
-    if len(scores) < _CONTRAST_RANK or scores[0] <= 0:
-        return 1.0
-    contrast = 1 - scores[_CONTRAST_RANK - 1] / scores[0]
-    return max((2 * contrast) ** 2, _LEAST_TRUST)
 
 
 def _leg_weights(fusion: Fusion, alpha: float | None) -> Weights:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.formulas.fusion import (
+    keyword_trust,
     ranked,
     reciprocal_rank_shares,
     sum_of_legs,
@@ -112,3 +113,11 @@ def test_the_shares_of_the_legs_add_up_to_the_fused_score() -> None:
         "a": first["a"] + second["a"],
         "b": second["b"],
     }
+
+
+def test_keywords_are_trusted_by_how_far_the_best_score_is_ahead_of_rank_20() -> None:
+    def trust(last: float, count: int = 20) -> float:
+        return keyword_trust([8.0, *(count - 2) * [7.0], last])
+
+    assert [*map(trust, (0.0, 2.0, 4.0, 6.0, 8.0))] == [4.0, 2.25, 1.0, 0.25, 0.1]
+    assert trust(2.0, count=19) == keyword_trust([]) == keyword_trust(20 * [0.0]) == 1.0
