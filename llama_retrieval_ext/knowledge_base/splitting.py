@@ -86,7 +86,7 @@ class Splitter:
             isinstance(transformation, PassageParser) for transformation in self._transformations
         )
 
-    @cached_property
+    @property
     def description(self) -> str:
         """Transformations with their sizes, and how a `PassageParser` cuts code, for people."""
         shown: list[str] = []

@@ -137,7 +137,7 @@ def test_an_expanded_text_is_that_of_its_document_at_its_position(
 
 
 @pytest.mark.slow
-@cases("tokens", [1, 70, 5000])
+@pytest.mark.parametrize("tokens", [1, 70, 5000])
 def test_an_expanded_hit_keeps_to_its_budget(store: EmbeddedVectorStore, tokens: int) -> None:
     nodes = passages(DIARY)
     store.add(nodes)
