@@ -129,11 +129,13 @@ class Curating:
             self.correcting.known_words(query.scope)  # reads them, for `StoredWords.absent`
         if query.interpret:
             query = yield from self.interpreting.interpreted(query, typed)
-        if not self.stored.is_read or (self.correcting.is_shared and self.stored.is_old):
+        if self.stored.by_tenant is None or (self.correcting.is_shared and self.stored.is_old):
             words_of = self.correcting.tokenizer.query_tokens
             yield Call(lambda: self.stored.update(self.read, words_of))
         if query.scope is None or query.scope.as_of is None:
             search = partial(self._holding_first, search)
+        if not self.stored.by_tenant:
+            return (yield from search(query))
         rankings = self.stored.of(query.scope)
         if any(scoped.phrases for scoped in rankings):
             words = self.correcting.tokenizer.query_tokens(query.query_str)

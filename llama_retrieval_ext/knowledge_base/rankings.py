@@ -100,18 +100,16 @@ class ScopedRanking:
 
 
 class StoredRankings:
-    """The ranking rules of a knowledge base by scope, read when they are needed."""
+    """The ranking rules of a knowledge base by scope, read when they are needed.
+
+    Attributes:
+        by_tenant: Those of each tenant, with their order; None before they are read.
+    """
 
     def __init__(self) -> None:
         self._number = 0
         self._read_at = 0.0
-        # By tenant, with their order, those of all first; None before they are read.
-        self._rankings: dict[str | None, list[tuple[int, ScopedRanking]]] | None = None
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the rules were read since they were set here."""
-        return self._rankings is not None
+        self.by_tenant: dict[str | None, list[tuple[int, ScopedRanking]]] | None = None
 
     @property
     def is_old(self) -> bool:
@@ -120,9 +118,9 @@ class StoredRankings:
 
     def of(self, scope: Scope | None) -> list[ScopedRanking]:
         """Return the rules that a query in a scope may see, the widest first."""
-        rankings = self._rankings or {}
+        by_tenant = self.by_tenant or {}
         tenant = None if scope is None else scope.tenant_id
-        numbered = [pair for key in {None, tenant} for pair in rankings.get(key, ())]
+        numbered = [pair for key in {None, tenant} for pair in by_tenant.get(key, ())]
         return [
             ranking
             for _, ranking in sorted(numbered, key=itemgetter(0))
@@ -140,12 +138,12 @@ class StoredRankings:
             tenant = None if scope is None else scope.tenant_id
             rankings[tenant].append((at, ScopedRanking.of(scope, ranking, words_of)))
         if number == self._number:  # none were set meanwhile
-            self._read_at, self._rankings = now, dict(rankings)
+            self._read_at, self.by_tenant = now, dict(rankings)
 
     def forget(self) -> None:
         """Read the rules again at the next query."""
         self._number += 1
-        self._rankings = None
+        self.by_tenant = None
 
 
 def names_of(node: BaseNode) -> tuple[str, str]:

@@ -185,15 +185,14 @@ class EmbeddedSearch(EngineStore, PointsSearch):
 
     def keyword_search(self, text: str, search: Search) -> PointSearch | None:
         """Return the search for shared terms; None without terms."""
-        directory, scope = self._directory, search.scope
+        directory, fields = self._directory, self.field_weights(search)
+        scope, absent_terms, absent = search.scope, self._absent_terms, None
+        if scope is not None and absent_terms is not None:
 
-        def absent(tokens: Sequence[str]) -> Collection[int]:
-            if scope is None or self._absent_terms is None:
-                return ()
-            return self._absent_terms(tokens, scope, lambda: directory.n_changes)
+            def absent(tokens: Sequence[str]) -> Collection[int]:
+                return absent_terms(tokens, scope, lambda: directory.n_changes)
 
-        fields, tokenizer = self.field_weights(search), self.tokenizer
-        weights = query_terms(text, tokenizer, self.field_schema, fields, absent=absent)
+        weights = query_terms(text, self.tokenizer, self.field_schema, fields, absent=absent)
         if weights is None:
             return None
         corpus = search.corpus or (EVERYTHING if directory.inexact else None)

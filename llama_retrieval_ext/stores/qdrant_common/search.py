@@ -158,7 +158,7 @@ def query_terms(
     schema: Schema,
     weights: Mapping[str, float],
     *,
-    absent: Callable[[Sequence[str]], Collection[int]] = lambda _: (),
+    absent: Callable[[Sequence[str]], Collection[int]] | None = None,
 ) -> Weighed | None:
     """Return the weighed terms of a query in the fields with a weight; None without terms.
 
@@ -166,7 +166,7 @@ def query_terms(
     """
     tokens = tokenizer.query_tokens(text)
     counts = Counter(map(term_id, tokens))
-    for term in (NO_TERM, *absent(tokens)):
+    for term in (NO_TERM, *(absent(tokens) if absent else ())):
         counts.pop(term, None)
     # Without a schema no field counts stop words.
     stops = [] if schema.is_default else [*map(term_id, tokenizer.query_stop_words(text))]
