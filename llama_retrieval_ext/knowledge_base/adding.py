@@ -35,6 +35,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     Writable,
     content_of,
 )
+from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.passages import Watch
 from llama_retrieval_ext.knowledge_base.preparation import (
     BATCH_WEIGHT,
@@ -51,7 +52,7 @@ from llama_retrieval_ext.knowledge_base.readers.texts import DocumentList
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.knowledge_base.sharing import share_keys
 from llama_retrieval_ext.knowledge_base.splitting import NodeIds, ReaderIds
-from llama_retrieval_ext.knowledge_base.storage import Storage
+from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.write import Writer
 
 _logger = logging.getLogger(__name__)
@@ -59,13 +60,21 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class IngestionParts:
-    """The components that add documents."""
+    """The components that add documents, and delete them."""
 
     preparation: Preparation
     writer: Writer
     storage: Storage
     extracted: GraphTarget | None = None  # the graph, if an extractor writes to it, too
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
+
+    def delete(self, entries: Sequence[Entry]) -> None:
+        """Delete documents; keep on record who saw them, for when a sync finds them again."""
+        self.storage.ledger.remember_principals(entries)
+        for batch in batches(entries):
+            self.writer.delete([entry.key for entry in batch])
+        if entries:
+            self.storage.ledger.forget_dimension()
 
 
 class Predecessor(NamedTuple):

@@ -29,7 +29,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import Entry
 from llama_retrieval_ext.knowledge_base.rankings import scope_key
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from llama_retrieval_ext.knowledge_base.sharing import share_documents
-from llama_retrieval_ext.knowledge_base.storage import Access, batches, documents_named
+from llama_retrieval_ext.knowledge_base.storage import Access, documents_named
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FilePatterns, find_source
 from llama_retrieval_ext.scope import KNOWN_NOW, Scope
@@ -403,11 +403,7 @@ class Editable:
     def _delete(self, entries: Sequence[Entry]) -> int:
         if not entries:
             self._storage.ledger.check_exists()
-        self._storage.ledger.remember_principals(entries)
-        for batch in batches(entries):
-            self._parts.writer.delete([entry.key for entry in batch])
-        if entries:
-            self._storage.ledger.forget_dimension()
+        self._parts.delete(entries)
         return len(entries)
 
     @contextmanager

@@ -51,6 +51,8 @@ BATCH_WEIGHT = 4096
 _DOCUMENT_WEIGHT = 64
 _PATH = 100  # characters of a path in a message; more are a text
 _NODE_CHARACTERS = 1024  # fewer than most nodes have
+# A progress bar is shown after this delay, in seconds: that of a shorter call would flicker.
+_DELAY_S = 0.5
 
 
 def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
@@ -97,10 +99,6 @@ def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:
             raise ConfigurationError(f"expected LlamaIndex documents or nodes, {_instead_of(item)}")
         # Documents are never grouped: with the same id, the right one would be ambiguous.
         yield next(numbers) if isinstance(item, Document) else name_of(item), item
-
-
-# Shown after this delay, in seconds: a bar for a shorter call would flicker.
-_DELAY_S = 0.5
 
 
 @contextmanager

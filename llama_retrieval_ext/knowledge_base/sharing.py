@@ -43,6 +43,8 @@ from llama_retrieval_ext.wording import counted
 
 # Nodes of a document that are in memory at a time.
 _GROUP: Final = 1024
+# Nodes per batch of a copy: an interrupted one repeats at most one, and the first gives the time.
+_BATCH: Final = 100
 
 
 def stored_documents(
@@ -185,10 +187,6 @@ def _known_until(moment: str, part: Prepared, key: DocumentKey, digest: str) -> 
         for node in part.nodes
     )
     return replace(part, key=key, digest=digest, nodes=nodes, rows={})
-
-
-# Nodes per batch: an interrupted copy repeats at most one, and the first gives the time.
-_BATCH: Final = 100
 
 
 class Reembedding:

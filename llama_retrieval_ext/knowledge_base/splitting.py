@@ -49,6 +49,11 @@ _CHUNK_TOKENS = 512
 _OVERLAP_TOKENS = 64
 # Nodes of a long document that are in memory at a time.
 GROUP: Final = 1024
+_UUID4: Final = 4
+# Metadata in which LlamaIndex's readers name the file of a document, and its version.
+_FILE_NAME: Final = "file_name"
+_VERSION_KEYS: Final = ("file_size", "last_modified_date")
+_Group: TypeAlias = tuple[str, str, str]
 
 
 class Splitter:
@@ -245,13 +250,6 @@ def _renamed(
     if isinstance(node, IndexNode):
         new["index_id"] = ids.get(node.index_id, node.index_id)
     return node.model_copy(update=new)
-
-
-_UUID4: Final = 4
-# Metadata in which LlamaIndex's readers name the file of a document, and its version.
-_FILE_NAME: Final = "file_name"
-_VERSION_KEYS: Final = ("file_size", "last_modified_date")
-_Group: TypeAlias = tuple[str, str, str]
 
 
 @dataclass

@@ -33,7 +33,6 @@ from llama_retrieval_ext.knowledge_base.preparation import (
 )
 from llama_retrieval_ext.knowledge_base.readers.texts import NO_TEXT
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
-from llama_retrieval_ext.knowledge_base.storage import batches
 from llama_retrieval_ext.knowledge_base.sync_sources import Item, Source
 from llama_retrieval_ext.scope import Scope
 from llama_retrieval_ext.text.normalization import composed
@@ -334,14 +333,9 @@ class Sync:
             self._done["changed"].append(key.source)
 
     def _delete(self, entries: Iterable[Entry]) -> None:
-        """Delete documents, except those that a source has now; keep on record who saw them."""
-        if self._options.dry_run:
-            return
-        deleted = [entry for entry in entries if entry.key not in self._owned]
-        self._parts.storage.ledger.remember_principals(deleted)
-        for batch in batches(deleted):
-            self._parts.writer.delete([entry.key for entry in batch])
-            self._parts.storage.ledger.forget_dimension()
+        """Delete documents, except those that a source has now."""
+        if not self._options.dry_run:
+            self._parts.delete([entry for entry in entries if entry.key not in self._owned])
 
     def _prune(self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Delete what is gone; forget it, unless it was restricted and may come back."""

@@ -168,9 +168,8 @@ class Ledger:
 
     def forget_dimension(self) -> None:
         """Forget the dimension if there are no nodes: the next ones may have another."""
-        if self.n_nodes_at_rest() is None or self._count_stored():
-            return
-        if self.dimension() is not None:
+        is_empty = self.n_nodes_at_rest() is not None and not self._count_stored()
+        if is_empty and self.dimension() is not None:
             self._config = self.update_config(
                 lambda config: config and replace(config, dimension=None)
             )

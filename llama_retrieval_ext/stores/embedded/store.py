@@ -179,10 +179,6 @@ class EmbeddedVectorStore(EmbeddedSearch):
         """Return a description of how vector searches find nodes."""
         return self.index_info().used(exact=exact)
 
-    def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Make all changes durable, as `flush`."""
-        self.flush()
-
     def flush(self) -> None:
         """Make all changes survive a crash of the machine; one of the process loses none.
 

@@ -260,8 +260,9 @@ class EngineStore(BasePydanticVectorStore, EngineBackend[Any, Any]):
 
     aquery = asynchronous(query)  # type: ignore[arg-type]  # its self is this class
 
-    def persist(self, persist_path: str = "", fs: object = None) -> None:
-        """No-op: `add` is already durable."""
+    def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
+        """Make all changes durable, as `flush`."""
+        self.flush()
 
     def flush(self) -> None:
         """Make all changes survive a crash of the machine; no-op where `add` does."""
